@@ -264,7 +264,7 @@ func TestCheckOfPostgres(t *testing.T) {
 	owner.Path = "/" + name
 	_, report = checks(t, 1, data, "FENCELOCK_DATABASE_URL="+owner.String())
 	finds(t, report, check.Wrong, postgresVariable, "the database is in SQL_ASCII")
-	finds(t, report, check.Wrong, postgresVariable, "may not make one")
+	finds(t, report, check.Wrong, postgresVariable, "may not create one")
 
 	change(t, pg.URL(), "CREATE SCHEMA fencing", "CREATE FUNCTION fencing._attempt() RETURNS int LANGUAGE sql AS 'SELECT 1'", "CREATE TABLE fencing.version (version int)")
 	_, report = checks(t, 1, data, "FENCELOCK_DATABASE_URL="+pg.OwnerURL())

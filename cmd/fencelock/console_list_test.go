@@ -63,7 +63,7 @@ func TestConsoleSaysWhatItDoesNotKnow(t *testing.T) {
 	c.look("#/nodes")
 	c.wait("the nodes are explained, a shared reason once", `document.querySelectorAll('#nodes .notice').length == 1 && /are unreachable: .*See whether Redis runs there/.test(document.querySelector('#nodes .notice').innerText)`)
 	c.wait("each has its line", `(() => { const [up, down] = document.querySelectorAll('.node-table tbody tr');
-		return /Redis|Valkey/.test(up.innerText) && up.innerText.includes('master') && /ago/.test(down.cells[7].innerText) && /\d s/.test(down.cells[2].innerText); })()`)
+		return /Redis|Valkey/.test(up.innerText) && up.innerText.includes('master') && /ago/.test(down.cells[6].innerText) && /\d s/.test(down.cells[2].innerText); })()`)
 	c.eval(`window.since = document.querySelector('.node-table tbody tr').cells[2].innerText; 0`, nil)
 	c.wait("the times tick", `document.querySelector('.node-table tbody tr').cells[2].innerText != window.since`)
 	c.shots("nodes")

@@ -30,7 +30,7 @@ func TestQuiet(t *testing.T) {
 	for args, want := range map[string]said{
 		"run -n -E 0 taken -- false":                             {0, "", ""},
 		"acquire -n -E 0 taken":                                  {0, "", ""},
-		"run -q -n taken -- false":                               {exitFailed, "", ""},
+		"run -q -n taken -- false":                               {exitHeld, "", ""},
 		"run -q -w 10ms -E 0 taken -- false":                     {0, "", ""},
 		"acquire -q -n -E 9 taken":                               {9, "", ""},
 		"run -q --ttl 2h r -- true":                              {exitUsage, "", ""}, // the service's refusal

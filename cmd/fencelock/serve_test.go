@@ -365,9 +365,9 @@ func TestCommandsOnARunningServer(t *testing.T) {
 	run(0, `"state": "voting"`, listen, "nodes", "-o", "json")
 	run(exitUsage, "must be table or json", listen, "nodes", "-o", "yaml")
 	run(exitUsage, "has no port that can be asked", "FENCELOCK_LISTEN=127.0.0.1:0", "healthcheck")
-	run(exitFailed, "404", "A=b", "nodes", "--url", "http://"+p.admin)
+	run(exitUsage, "404", "A=b", "nodes", "--url", "http://"+p.admin)
 	run(0, "fencelock ", "A=b", "version")
-	run(0, "Available Commands", "A=b")
+	run(0, "Servers:\n", "A=b")
 	p.kill()
 	run(exitFailed, "refuses connections", listen, "healthcheck")
 }

@@ -116,7 +116,7 @@ func TestNamesCannotSteerTheTerminal(t *testing.T) {
 		{[]string{"ls", "-o", "json"}, 0, 3},
 		{[]string{"get", evil}, 0, 4},
 		{[]string{"get", "-o", "json", evil}, 0, 4},
-		{[]string{"acquire", "-n", evil}, 1, 2},
+		{[]string{"acquire", "-n", evil}, exitHeld, 2},
 		{[]string{"acquire", "--wait", "5" + evil, "r"}, 2, 1},
 		{[]string{"ls", "--url", "http://" + evil}, 69, 1},
 		{[]string{evil}, 2, 1},
