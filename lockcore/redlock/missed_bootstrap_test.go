@@ -1,7 +1,7 @@
 package redlock_test
 
 import (
-	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,16 +24,18 @@ func TestReleaseWhileANodeThatMissedABootstrapRejoins(t *testing.T) {
 		time.Sleep(70 * time.Second)
 		lease := a.must(holder, lockcore.AcquireRequest{Resource: "r", TTL: time.Minute})
 
-		var once sync.Once
+		var began atomic.Bool // and no sync.Once: who waits for that one holds up the time of the bubble
 		rejoins, released := make(chan struct{}), error(nil)
 		for _, ws := range a.wires {
 			ws[0].set(func() {
 				ws[0].staging = func() {
-					once.Do(func() {
-						a.wires[0][2].set(func() { a.wires[0][2].down = true })
-						released = holder.Release(t.Context(), lease.ID)
-						close(rejoins)
-					})
+					if began.Swap(true) {
+						<-rejoins
+						return
+					}
+					a.wires[0][2].set(func() { a.wires[0][2].down = true })
+					released = holder.Release(t.Context(), lease.ID)
+					close(rejoins)
 				}
 			})
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -610,12 +611,15 @@ func TestSetWithTheNextMapIsLost(t *testing.T) {
 			m.Restart(false)
 		}
 		time.Sleep(70 * time.Second)
-		var once sync.Once
+		var first atomic.Bool // and no sync.Once: who waits for that one holds up the time of the bubble
 		for _, w := range other.wires[lost] {
 			w.set(func() {
 				w.before = func(call string) error {
 					if call == "install-map" {
-						once.Do(func() { close(wake); <-applied })
+						if !first.Swap(true) {
+							close(wake)
+						}
+						<-applied
 					}
 					return nil
 				}
