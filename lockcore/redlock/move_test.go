@@ -611,12 +611,12 @@ func TestSetWithTheNextMapIsLost(t *testing.T) {
 			m.Restart(false)
 		}
 		time.Sleep(70 * time.Second)
-		var first atomic.Bool // and no sync.Once: who waits for that one holds up the time of the bubble
+		var began atomic.Bool // and no sync.Once: who waits for that one holds up the time of the bubble
 		for _, w := range other.wires[lost] {
 			w.set(func() {
 				w.before = func(call string) error {
 					if call == "install-map" {
-						if !first.Swap(true) {
+						if !began.Swap(true) {
 							close(wake)
 						}
 						<-applied
