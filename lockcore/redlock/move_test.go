@@ -612,14 +612,18 @@ func TestSetWithTheNextMapIsLost(t *testing.T) {
 		}
 		time.Sleep(70 * time.Second)
 		var began atomic.Bool // and no sync.Once: who waits for that one holds up the time of the bubble
+		installs := make(chan struct{})
 		for _, w := range other.wires[lost] {
 			w.set(func() {
 				w.before = func(call string) error {
 					if call == "install-map" {
-						if !began.Swap(true) {
-							close(wake)
+						if began.Swap(true) {
+							<-installs
+							return nil
 						}
+						close(wake)
 						<-applied
+						close(installs)
 					}
 					return nil
 				}
