@@ -81,7 +81,8 @@ type span struct {
 	owner       string
 	token       fencing.Token
 	from, until time.Duration
-	value       string // by which the nodes know the owner: a key has one under each secret of the cluster
+	locked      time.Duration // until when its lock may stand for longer than that
+	value       string        // by which the nodes know the owner: a key has one under each secret of the cluster
 }
 
 // valueOf is the ownership value of a resource in a lease id. A server takes it when a
@@ -183,7 +184,7 @@ func (c *checker) begins(a *action) (floors []floor) {
 			l.shorten(a.owner, fencing.MaxToken, c.w.now())
 		case "extend": // from here on it holds the lease for the new time, if that is shorter
 			const drift = 100
-			c.outlasts(l, a.owner)
+			l.outlasts(a.owner, c.w.plan.MaxTTL/50)
 			l.shorten(a.owner, part.Token, c.w.now()+a.ttl-a.ttl/drift-2*time.Millisecond)
 		}
 		f.asks = l.asks
@@ -216,11 +217,21 @@ func (l *ledger) shorten(owner string, token fencing.Token, until time.Duration)
 	}
 }
 
+// answered: the call was answered for good, so that nothing of it may stand.
+func (d *completion) answered() bool {
+	switch {
+	case d.epoch != d.server.epoch:
+		return false
+	case d.verb == "acquire":
+		return d.key == "" || !errors.Is(d.err, context.Canceled)
+	}
+	return d.err == nil || errors.Is(d.err, lockcore.ErrNotHeld) || errors.Is(d.err, lockcore.ErrOtherLease)
+}
+
 // returned takes in a call that is over, whether or not its answer arrives.
 func (c *checker) returned(d *completion) {
 	c.underWay = slices.DeleteFunc(c.underWay, func(a *action) bool { return a == d.action })
-	answered := d.epoch == d.server.epoch && (d.err == nil || d.verb == "acquire" && (d.key == "" || !errors.Is(d.err, context.Canceled)))
-	if !answered {
+	if !d.answered() {
 		c.excuse(d.action, c.w.plan.MaxTTL)
 	}
 	if d.polled() { // its place is kept for it
@@ -286,6 +297,7 @@ func (c *checker) checkError(d *completion) {
 	if errors.Is(d.err, lockcore.ErrNotHeld) && d.grip != nil { // from here on its client knows
 		for _, part := range d.parts {
 			c.ledger(part.Resource).shorten(d.owner, part.Token, d.at)
+			c.ledger(part.Resource).unlocked(d.owner, part.Token)
 		}
 		if d.verb == "extend" && len(d.parts) == 1 {
 			c.ledger(d.parts[0].Resource).end(d.owner, d.parts[0].Token)

@@ -37,10 +37,11 @@ func huntAll(t *testing.T, which func(Mutant) bool) {
 		if which(m) {
 			t.Run(m.Name, func(t *testing.T) {
 				t.Parallel()
-				if c := hunt(t, m, 3, func(c *catch) bool { return c.acquisitions < limit }); c.by == nil {
+				c := hunt(t, m, 3, func(c *catch) bool { return c.acquisitions < limit })
+				if c.by == nil {
 					t.Errorf("not caught in %d acquisitions", c.acquisitions)
 				}
-				control(t, m, 3, 1)
+				control(t, m, 3, c.seed, 1) // of the very run that caught it
 			})
 		}
 	}
@@ -85,12 +86,12 @@ func hunt(t *testing.T, m Mutant, nodes int, goOn func(*catch) bool) (c catch) {
 	return c
 }
 
-// control runs the plans of a mutant with every rule in place, and counts what
-// was acquired: what catches the mutant must be no fault of its plans.
-func control(t *testing.T, m Mutant, nodes, runs int) (acquisitions int) {
+// control runs the plans of a mutant from that seed on with every rule in place, and counts
+// what was acquired: what catches the mutant must be no fault of its plans.
+func control(t *testing.T, m Mutant, nodes int, first uint64, runs int) (acquisitions int) {
 	t.Helper()
-	for one := range uint64(runs) {
-		plan := m.control(NewPlan(one+1, nodes))
+	for seed := first; seed < first+uint64(runs); seed++ {
+		plan := m.control(NewPlan(seed, nodes))
 		r := Run(t, plan)
 		if m.Catches(r.Violation) {
 			tell(t, plan, r.Violation)
@@ -118,7 +119,7 @@ func TestMutantTable(t *testing.T) {
 					t.Parallel()
 					end := time.Now().Add(*mutantLimit)
 					rows[i][k] = hunt(t, m, nodes, func(*catch) bool { return time.Now().Before(end) })
-					rows[i][k].control = control(t, m, nodes, max(rows[i][k].runs, 20))
+					rows[i][k].control = control(t, m, nodes, 1, max(rows[i][k].runs, 20))
 					fmt.Fprintln(os.Stderr, rows[i][k])
 				})
 			}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
@@ -75,7 +76,8 @@ func (c *checker) lookForVacant() {
 			delete(c.vacant, name)
 			continue
 		}
-		excused := max(c.w.troubled, c.ledger(name).lost)
+		l := c.ledger(name)
+		excused := max(c.w.troubled, l.lost, l.lockedUntil(v.owner))
 		if last, was := c.vacant[name]; was {
 			c.Vacancies.add(v.kind(), last.since < excused, lookEvery)
 		}
@@ -158,12 +160,31 @@ func (a *action) hasCaller(now time.Duration) bool {
 }
 
 // outlasts is for a lock whose client asks for a shorter time: an extend never shortens it.
-func (c *checker) outlasts(l *ledger, owner string) {
-	for _, s := range l.spans {
-		if s.owner == owner {
-			l.lost = max(l.lost, s.until+c.w.plan.MaxTTL/50)
+func (l *ledger) outlasts(owner string, late time.Duration) {
+	for i := range l.spans {
+		if s := &l.spans[i]; s.owner == owner {
+			s.locked = max(s.locked, s.until+late)
 		}
 	}
+}
+
+// unlocked: the client was told that the lease has ended, so no lock of it is to stand.
+func (l *ledger) unlocked(owner string, token fencing.Token) {
+	for i := range l.spans {
+		if s := &l.spans[i]; s.owner == owner && s.token <= token {
+			s.locked = 0
+		}
+	}
+}
+
+// lockedUntil is until when the lock of that owner may stand for longer than its client counts on.
+func (l *ledger) lockedUntil(owner string) (until time.Duration) {
+	for _, s := range l.spans {
+		if s.value == owner {
+			until = max(until, s.locked)
+		}
+	}
+	return until
 }
 
 // excuse is for what may keep others out for a while: a lock whose client got no answer
