@@ -397,6 +397,11 @@ var scenarios = []scenario{
 		trace:  "acquire@1=201 release@1=204 acquire@1=201 release@1=204", results: "refused; acquired 2; released", within: 3 * time.Second,
 	},
 	{
+		name: "work starts a task that takes what it holds", why: "the work waits for the task, and the task for the work: it joins, or is refused",
+		orders: []order{{Do: "beside", Resource: resource, TTLMS: 5000, WaitMS: 30000}, take(2000, 0), letGo},
+		trace:  "acquire@1=201 release@1=204 acquire@1=201 release@1=204", results: "(joined|refused); acquired 2; released", within: 3 * time.Second,
+	},
+	{
 		name: "a closed client is used", why: "a program that ends takes nothing more",
 		orders: []order{take(2000, 0), letGo, {Do: "close"}, take(2000, 0)}, trace: "acquire@1=201 release@1=204", results: "acquired 1; released; closed; refused",
 		within: 3 * time.Second,

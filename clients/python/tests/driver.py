@@ -2,6 +2,8 @@
 python3 driver.py sync, or aio."""
 
 import asyncio
+import concurrent.futures
+import contextvars
 import json
 import os
 import signal
@@ -72,6 +74,17 @@ class Sync:
             except fencelock.FencelockError as e:
                 return failure(e)
             return {"result": "acquired", "token": lease.parts[0].token}
+
+    def beside(self, order):
+        def task():
+            try:
+                with self.client.lock(order["resource"], wait=order["wait_ms"] / 1000) as lease:
+                    return {"result": "joined"} if lease is outer else {"result": "acquired", "token": lease.token}
+            except fencelock.FencelockError as e:
+                return failure(e)
+
+        with concurrent.futures.ThreadPoolExecutor() as threads, self.client.lock(order["resource"], ttl=order["ttl_ms"] / 1000) as outer:
+            return threads.submit(contextvars.copy_context().run, task).result()
 
     def close(self, order):
         self.client.close()
@@ -150,6 +163,17 @@ class Aio:
             except fencelock.FencelockError as e:
                 return failure(e)
             return {"result": "acquired", "token": lease.parts[0].token}
+
+    async def beside(self, order):
+        async def task():
+            try:
+                async with self.client.lock(order["resource"], wait=order["wait_ms"] / 1000) as lease:
+                    return {"result": "joined"} if lease is outer else {"result": "acquired", "token": lease.token}
+            except fencelock.FencelockError as e:
+                return failure(e)
+
+        async with self.client.lock(order["resource"], ttl=order["ttl_ms"] / 1000) as outer:
+            return await asyncio.create_task(task())
 
     async def close(self, order):
         await self.client.close()

@@ -213,6 +213,34 @@ class Sync(ServiceCase):
             self.assertFalse(outer.lost)
         self.assertEqual(self.methods().count(("POST", "/locks")), 2)
 
+    def test_another_thread_joins_with_the_lease(self):
+        entered, end = threading.Event(), threading.Event()
+
+        def work(lease):
+            with lease.join() as same, self.client.lock("r") as inner:
+                assert same is inner is lease
+                entered.set()
+                end.wait(10)
+
+        with self.client.lock("r") as outer:
+            thread = threading.Thread(target=work, args=(outer,))
+            thread.start()
+            self.assertTrue(entered.wait(10))
+        self.assertFalse(outer.lost)  # the last one releases it
+        end.set()
+        thread.join()
+        self.assertEqual(self.methods(), [("POST", "/locks"), ("DELETE", "/leases/current")])
+        with self.assertRaisesRegex(LeaseLostError, "it was released"):
+            outer.join().__enter__()
+
+    def test_a_thread_of_an_asyncio_block_is_refused_by_another_client(self):
+        async def work():
+            async with aio.Client(self.service.url) as client, client.lock("r"):
+                with self.assertRaisesRegex(fencelock.RefusedError, "name the same resources with the same client"):
+                    await asyncio.to_thread(self.client.lock("r").__enter__)
+
+        asyncio.run(work())
+
     def test_retries_are_observed(self):
         seen = []
         self.service.refuse["GET /locks/r"] = (503, "no-quorum")
@@ -578,7 +606,9 @@ class Aio(ServiceCase):
     def test_a_lock_nests(self):
         async def work(client):
             async def child():
-                async with client.lock("r") as lease:
+                async with outer.join() as lease:
+                    async with client.lock("r") as inner:
+                        self.assertIs(inner, lease)
                     entered.set()
                     await end.wait()
                     return lease
@@ -598,17 +628,45 @@ class Aio(ServiceCase):
         self.run_with_client(work)
         self.assertEqual(self.methods(), [("POST", "/locks"), ("DELETE", "/leases/current")])
 
+    def test_a_task_of_the_block_does_not_join_by_itself(self):
+        async def work(client):
+            at_once = []
+
+            async def child(wait):
+                async with client.lock("r", wait=wait):
+                    at_once.append(wait)
+
+            async with client.lock("r") as lease:
+                sent = len(self.service.calls)
+                refused = await asyncio.gather(child(None), child(9), return_exceptions=True)
+                for error in refused:
+                    self.assertIsInstance(error, fencelock.RefusedError)
+                    self.assertEqual(error.kind, "would-wait-for-itself")
+                    self.assertIn("async with lease.join()", str(error))
+                self.assertEqual((at_once, len(self.service.calls)), ([], sent))
+                async with client.lock("r"):  # the task itself joins
+                    pass
+            await asyncio.create_task(child(9))
+            with self.assertRaisesRegex(LeaseLostError, "it was released"):
+                async with lease.join():
+                    self.fail("the lease is over")
+            with self.assertRaisesRegex(RuntimeError, "join is for the lease of a with statement"):
+                async with (await client.acquire("s")).join():
+                    self.fail("nothing keeps it")
+
+        self.run_with_client(work)
+
     def test_the_loss_cancels_every_task_under_the_lease_once(self):
         self.service.refuse["POST /leases/current/extend"] = (404, "lease-not-held")
 
         async def work(client):
-            async def child():
-                async with client.lock("r"):
+            async def child(lease):
+                async with lease.join():
                     await asyncio.sleep(20)
 
             with self.assertRaises(LeaseLostError):
-                async with client.lock("r", ttl=1):
-                    task = asyncio.create_task(child())
+                async with client.lock("r", ttl=1) as lease:
+                    task = asyncio.create_task(child(lease))
                     async with client.lock("r"):
                         await asyncio.sleep(20)
             with self.assertRaises(LeaseLostError):

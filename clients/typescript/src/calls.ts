@@ -2,7 +2,7 @@
 
 import { now, sleep } from './clock.js';
 import { FencelockError, Held, shown, Unavailable, unavailable } from './errors.js';
-import { Answer, Fetch, NoAnswer, Server } from './server.js';
+import { Answer, Fetch, Listener, NoAnswer, Server } from './server.js';
 import { Bounds, SHORTEST_TRY, Tries } from './tries.js';
 
 /** A call that failed and is repeated. */
@@ -111,6 +111,12 @@ export class Calls {
     }
   }
 
+  /** Reads events from one of the servers, another one for each n. */
+  async listen(n: number, path: string, listener: Listener): Promise<void> {
+    const server = this.servers[(this.#first + n) % this.servers.length] as Server;
+    await server.listen(path, await this.#authorization(), this.timeout, listener);
+  }
+
   /** The pause before the next try; it throws the error if there is to be none. */
   #pause(call: Call, tries: Tries, error: FencelockError): number {
     if (error instanceof Held && tries.wait().left > 0) return tries.held();
@@ -183,12 +189,16 @@ export class Calls {
   }
 
   async #headers(call: Call, poll: number): Promise<Record<string, string>> {
-    const headers: Record<string, string> = { ...call.headers };
+    const headers: Record<string, string> = { ...call.headers, ...(await this.#authorization()) };
     if (call.body) headers['Content-Type'] = 'application/json';
     if (poll) headers['Prefer'] = `wait=${poll / 1000}`; // it keeps the place in the queue
-    const { bearer } = this.#settings;
-    if (bearer !== undefined) headers['Authorization'] = `Bearer ${credential(typeof bearer === 'string' ? bearer : await bearer())}`;
     return headers;
+  }
+
+  async #authorization(): Promise<Record<string, string>> {
+    const { bearer } = this.#settings;
+    if (bearer === undefined) return {};
+    return { Authorization: `Bearer ${credential(typeof bearer === 'string' ? bearer : await bearer())}` };
   }
 }
 

@@ -24,6 +24,12 @@ export interface KeepOptions {
   onLost?: ((loss: LeaseLost) => void) | undefined;
 }
 
+/** Which lease a signal is of. */
+const leases = new WeakMap<AbortSignal, Lease>();
+
+/** The lease whose `signal` this is. */
+export const leaseOf = (signal: AbortSignal): Lease | undefined => leases.get(signal);
+
 const RELEASED = 'it was released';
 
 /** Made once: an error costs as much as the rest of a release. */
@@ -107,7 +113,10 @@ export class Lease {
 
   /** Aborted, with LeaseLost as its reason, when a lease that is kept alive is lost. */
   get signal(): AbortSignal {
-    this.#loss ??= new AbortController();
+    if (!this.#loss) {
+      this.#loss = new AbortController();
+      leases.set(this.#loss.signal, this);
+    }
     if (this.#gone && this.#gone !== RELEASED) this.#loss.abort(lost(this.resource, this.#gone));
     return this.#loss.signal;
   }

@@ -109,6 +109,21 @@ it('waiting for oneself is found at once', async (locks, service) => {
   await locks.do('a', () => {}); // the work is over
 });
 
+it('the signal of a lease tells who would wait for itself', async (locks, service) => {
+  service.exclusive = true;
+  const other = new Client(service.url);
+  const { signal } = await locks.lock('a');
+  const refused = (e) => e instanceof Refused && e.kind === 'would-wait-for-itself' && /the lease whose signal it got holds a; .* take it by do/.test(e.message);
+  await assert.rejects(locks.lock('a', { signal }), refused);
+  await assert.rejects(locks.acquire(['b', 'a'], { signal, wait: 1000 }), refused);
+  await assert.rejects(other.do('a', () => assert.fail('two at once'), { signal }), refused);
+  assert.deepEqual(service.trace, ['POST /locks']);
+  await locks.do('b', (lease) => locks.do('b', (same) => assert.equal(same, lease), { signal: lease.signal })); // of a do it joins
+  const again = await locks.lock('c', { signal }); // its own lives on
+  await again.release();
+  await locks.lock('c', { signal: again.signal, wait: 0 }); // it is over
+});
+
 it('who joins with a signal made of the work\'s is told by both', async (locks) => {
   const mine = new AbortController();
   await locks.do('a', async (lease, signal) => {
@@ -369,12 +384,37 @@ it('a watch tells changes', async (locks, service) => {
     service.answers = { 'GET /locks/r': look };
   };
   service.arrived = feed;
-  for await (const lock of locks.watch('r', { every: 1 })) {
+  service.events = true;
+  const begun = performance.now();
+  for await (const lock of locks.watch('r')) {
     told.push(lock && lock.token);
     if (told.length === want.length) break;
   }
   assert.deepEqual(told, want.map((lock) => lock && (lock.fencing_token ?? 0)));
+  assert.ok(performance.now() - begun < 5000); // by events: it looks every ten seconds besides
+  await service.quiet(); // the stream ends with the loop
 }, { patience: 0 });
+
+it('a watch without events looks every second', async (locks, service) => {
+  service.answers['GET /locks/r'] = { resource: 'r', held: false };
+  for await (const lock of locks.watch('r')) {
+    if (lock.held) break;
+    service.answers['GET /locks/r'] = { resource: 'r', held: true, fencing_token: 1 };
+  }
+});
+
+it('close ends the stream of a watch that nobody reads', async (locks, service) => {
+  service.answers['GET /locks/r'] = { resource: 'r', held: false };
+  service.events = true;
+  const watch = locks.watch('r');
+  await watch.next();
+  const next = watch.next();
+  service.answers['GET /locks/r'] = { resource: 'r', held: true, fencing_token: 1 };
+  await next;
+  await locks.close();
+  await service.quiet();
+  await assert.rejects(watch.next(), Closed);
+});
 
 it('what ends a watch', async (locks, service) => {
   service.answers['GET /locks/r'] = { resource: 'r', held: false };

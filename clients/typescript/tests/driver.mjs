@@ -61,6 +61,20 @@ const orders = {
     }, { ttl: order.ttl_ms });
   },
 
+  async beside(order) {
+    return client.do(order.resource, async (outer) => {
+      const task = async () => {
+        await sleep(1);
+        return client.do(order.resource, (lease) => (lease === outer ? { result: 'joined' } : { result: 'acquired', token: lease.token }), { wait: order.wait_ms });
+      };
+      try {
+        return await task();
+      } catch (error) {
+        return failure(error);
+      }
+    }, { ttl: order.ttl_ms });
+  },
+
   async close() {
     await client.close();
     return { result: 'closed' };

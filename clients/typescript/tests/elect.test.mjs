@@ -18,7 +18,7 @@ test('candidates lead one after the other, and a watch tells who', async () => {
   const resigns = gate();
   const told = [];
   const watching = (async () => {
-    for await (const lock of other.watch('leader', { every: 5 })) {
+    for await (const lock of other.watch('leader')) {
       told.push(lock && { held: lock.held, token: lock.token, holder: lock.holder });
       if (lock?.held && lock.holder === 'one') resigns.open();
       if (lock?.held && lock.holder === 'other') return;

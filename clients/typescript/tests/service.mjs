@@ -9,6 +9,9 @@ export class Service {
   held = new Set(); // resources of live leases: refused, if this is set
   exclusive = false;
   arrived = () => {}; // called when a call has come
+  events = false; // /events is a stream, with an event every few milliseconds
+  #streams = 0;
+  #quiet = () => {};
   #tokens = 0;
   #server = createServer((request, response) => void this.#serve(request, response));
 
@@ -23,6 +26,26 @@ export class Service {
     return new Promise((done) => this.#server.close(done));
   }
 
+  /** Resolves when no stream of events is open. */
+  async quiet() {
+    if (this.#streams) await new Promise((done) => (this.#quiet = done));
+  }
+
+  /** What an event says is left out, and the pieces end anywhere. */
+  #stream(response) {
+    this.#streams++;
+    response.writeHead(200, { 'Content-Type': 'text/event-stream; charset=utf-8' });
+    response.write(': live\n\n');
+    const pieces = setInterval(() => {
+      response.write('eve');
+      setImmediate(() => response.write('nt: gap\ndata: {}\n\n'));
+    }, 5);
+    response.on('close', () => {
+      clearInterval(pieces);
+      if (--this.#streams === 0) this.#quiet();
+    });
+  }
+
   /** The calls so far, without probes: "POST /locks". */
   get trace() {
     return this.calls.map((c) => c.call);
@@ -32,6 +55,7 @@ export class Service {
     let text = '';
     for await (const chunk of request) text += chunk;
     const call = `${request.method} ${request.url}`;
+    if (this.events && call.startsWith('GET /events')) return this.#stream(response);
     const body = text ? JSON.parse(text) : {};
     if (call !== 'GET /healthz') this.calls.push({ call, body, headers: request.headers });
     this.arrived();

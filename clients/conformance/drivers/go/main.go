@@ -112,6 +112,8 @@ func (d *driver) obey(ctx context.Context, o order) line {
 		return d.work(ctx, o)
 	case "inside":
 		return d.inside(ctx, o)
+	case "beside":
+		return d.beside(ctx, o)
 	case "close":
 		if err := d.locks.Close(ctx); err != nil {
 			return failure(err)
@@ -157,6 +159,33 @@ func (d *driver) inside(ctx context.Context, o order) (got line) {
 		return failure(err)
 	}
 	return got
+}
+
+// beside has a goroutine of the work take what the work holds.
+func (d *driver) beside(ctx context.Context, o order) line {
+	got := make(chan line, 1)
+	err := d.locks.Do(ctx, o.Resource, func(ctx context.Context, outer *client.Lease) error {
+		go func() {
+			said := line{Result: "joined"}
+			err := d.locks.Do(ctx, o.Resource, func(_ context.Context, l *client.Lease) error {
+				if l != outer {
+					said = line{Result: "acquired", Token: int64(l.Token())}
+				}
+				return nil
+			}, client.Wait(ms(o.WaitMS)))
+			if err != nil {
+				said = failure(err)
+			}
+			got <- said
+		}()
+		said := <-got
+		got <- said
+		return nil
+	}, client.TTL(ms(o.TTLMS)))
+	if err != nil {
+		return failure(err)
+	}
+	return <-got
 }
 
 func failure(err error) line {

@@ -66,7 +66,7 @@ func (o *order) obey() string {
 	case "work":
 		o.acquire()
 		return o.work()
-	case "inside":
+	case "inside", "beside":
 		o.acquire()
 		if !o.acquire() {
 			return `{"result":"held"}`

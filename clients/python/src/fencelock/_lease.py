@@ -30,11 +30,24 @@ class LeaseView:
             self._inside += 1
             return True
 
+    def _enter_from_outside(self) -> None:
+        """Counts a statement of ``join`` in."""
+        self._of_this_process()
+        if self._enter():
+            return
+        if not self._grant.gone:
+            raise RuntimeError("join is for the lease of a with statement: share one of acquire as it is")
+        raise lost_error(self._grant, self._grant.gone)
+
     def _leave(self) -> bool:
         """Counts one out; says whether it was the last."""
         with self._counting:
             self._inside -= 1
             return self._inside == 0
+
+    def _includes_caller(self) -> bool:
+        """Whether the caller works under the lease, if a with statement around it took it."""
+        return True
 
     def _of_this_process(self) -> None:
         if self._grant.foreign():
@@ -138,12 +151,14 @@ def joined(client: object, resources: Resources, slot: bool) -> Optional[LeaseVi
     names = {resources} if isinstance(resources, str) else set(resources)
     for lease in reversed(_current.get()):
         grant = lease._grant
-        if lease._of is client and grant.pid == os.getpid() and bool(grant.slot) is slot and grant.asked() == names and lease._enter():
+        if lease._of is not client or grant.pid != os.getpid() or bool(grant.slot) is not slot or grant.asked() != names:
+            continue
+        if lease._includes_caller() and lease._enter():
             return lease
     return None
 
 
-def refuse_to_wait_for_oneself(protocol: Protocol, resources: Resources, options: Options) -> None:
+def refuse_to_wait_for_oneself(client: object, protocol: Protocol, resources: Resources, options: Options) -> None:
     """Raises RefusedError if a with statement around the caller holds one of the resources: it would wait for
     itself. One that does not wait is told HeldError by the service."""
     if options.wait == 0:
@@ -156,8 +171,10 @@ def refuse_to_wait_for_oneself(protocol: Protocol, resources: Resources, options
             continue
         if not set(protocol.servers) & set(lease._servers):
             continue
-        error = RefusedError(f"acquire {shown(', '.join(sorted(names)))}: it would wait for itself: the with statement around it holds {shown(', '.join(sorted(held)))}; "
-                        "use that lease (fencelock.current()), or name the same resources with the same client to join it")
+        advice = "use that lease (fencelock.current()), or name the same resources with the same client to join it"
+        if lease._of is client and not lease._includes_caller():
+            advice = "this task was started inside it, and works under its lease only within \"async with lease.join()\""
+        error = RefusedError(f"acquire {shown(', '.join(sorted(names)))}: it would wait for itself: the with statement around it holds {shown(', '.join(sorted(held)))}; {advice}")
         error.kind, error.resource = "would-wait-for-itself", ", ".join(sorted(names))
         raise error
 

@@ -319,7 +319,7 @@ class Client:
         resource, where the lease is of one) and the same client joins the lease instead of
         waiting for itself, and its options are ignored. The lease is released by the last of them.
         What would wait for the block itself raises RefusedError at once: some of its resources, or the same through
-        another client. Another thread does not join, unless it runs in a copy of the block's context."""
+        another client. Another thread joins by ``with lease.join()``, or if it runs in a copy of the block's context."""
         options = Options(ttl, wait, min_hold, max_hold, holder, metadata, slots, timeout)
         return Lock(self, resource, options, margin, on_lost)
 
@@ -351,7 +351,7 @@ class Client:
 
     def _acquire(self, resource: Resources, options: Options) -> "Lease":
         acquisition = self._protocol.acquisition(resource, options)
-        refuse_to_wait_for_oneself(self._protocol, resource, options)
+        refuse_to_wait_for_oneself(self, self._protocol, resource, options)
         try:
             return Lease(self, self._run(acquisition.take()))
         except BaseException:
@@ -624,6 +624,11 @@ class Lease(LeaseView):
         self._client._run(self._client._protocol.within(timeout, f"release {self.resource!r}", self._client._protocol.release(self._grant)))
         self._grant.gone, self._released = RELEASED, True
 
+    def join(self) -> "Lock":
+        """A ``with`` statement of another thread, which works under this lease of a ``with`` statement; the last of
+        them releases it. Entering raises LeaseLostError if the lease is over."""
+        return Lock(self._client, [p.resource for p in self.parts], Options(), None, None, self)
+
     def _keep(self, margin: Optional[float], on_lost: Optional[Callable[["Lease"], object]]) -> None:
         grant = self._grant
         grant.margin = grant.ttl / 10 if margin is None else min(margin, grant.ttl * 2 / 3)
@@ -682,17 +687,24 @@ class Lease(LeaseView):
 
 
 class Lock:
-    """What ``Client.lock`` makes. One ``with`` statement at a time."""
+    """What ``Client.lock`` and ``Lease.join`` make. One ``with`` statement at a time."""
 
-    def __init__(self, client: Client, resource: Resources, options: Options, margin: Optional[float], on_lost: Optional[Callable[[Lease], object]]) -> None:
+    def __init__(
+        self, client: Client, resource: Resources, options: Options, margin: Optional[float], on_lost: Optional[Callable[[Lease], object]],
+        joins: Optional[Lease] = None,
+    ) -> None:
         self._client, self._resource, self._options = client, resource, options
-        self._margin, self._on_lost = margin, on_lost
+        self._margin, self._on_lost, self._joins = margin, on_lost, joins
         self._entered: Optional[Entered[Lease]] = None
 
     def __enter__(self) -> Lease:
         if self._entered:
             raise RuntimeError("this lock is in use: make one for each with statement")
-        lease = cast(Optional[Lease], joined(self._client, self._resource, self._options.slots is not None))
+        lease = self._joins
+        if lease is not None:
+            lease._enter_from_outside()
+        else:
+            lease = cast(Optional[Lease], joined(self._client, self._resource, self._options.slots is not None))
         if lease is None:
             lease = self._client._acquire(self._resource, self._options)
             lease._inside = 1

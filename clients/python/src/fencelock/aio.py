@@ -89,7 +89,10 @@ class Client:
         margin: Optional[float] = None, on_lost: Optional[Callable[["Lease"], object]] = None, timeout: Optional[float] = None,
     ) -> "Lock":
         """A lock for an ``async with`` statement; the options are those of ``fencelock.Client.lock``.
-        When the lease is lost the task is cancelled where it is, and the statement raises LeaseLostError."""
+        When the lease is lost the task is cancelled where it is, and the statement raises LeaseLostError.
+
+        A task that the block starts (``create_task``, ``gather``, a task group, before Python 3.12 also ``wait_for``) joins
+        by ``async with lease.join()``; a lock of the same resource in it raises RefusedError at once."""
         options = Options(ttl, wait, min_hold, max_hold, holder, metadata, slots, timeout)
         return Lock(self, resource, options, margin, on_lost)
 
@@ -119,7 +122,7 @@ class Client:
 
     async def _acquire(self, resource: Resources, options: Options) -> "Lease":
         acquisition = self._protocol.acquisition(resource, options)
-        refuse_to_wait_for_oneself(self._protocol, resource, options)
+        refuse_to_wait_for_oneself(self, self._protocol, resource, options)
         try:
             return Lease(self, await self._run(acquisition.take()))
         except BaseException:
@@ -425,6 +428,15 @@ class Lease(LeaseView):
         await self._client._run(self._client._protocol.within(timeout, f"release {self.resource!r}", self._client._protocol.release(self._grant)))
         self._grant.gone, self._released = RELEASED, True
 
+    def join(self) -> "Lock":
+        """As ``fencelock.Lease.join``, for an ``async with`` statement of any task, which is cancelled when the lease
+        is lost. A task that was started inside a block does not work under its lease by itself."""
+        return Lock(self._client, [p.resource for p in self.parts], Options(), None, None, self)
+
+    def _includes_caller(self) -> bool:
+        task = asyncio.current_task()
+        return any(lock._working is task for lock in self._locks)
+
     def _keep(self, margin: Optional[float]) -> None:
         grant = self._grant
         grant.margin = grant.ttl / 10 if margin is None else min(margin, grant.ttl * 2 / 3)
@@ -472,11 +484,14 @@ class Lease(LeaseView):
 
 
 class Lock:
-    """What ``Client.lock`` makes. One ``async with`` statement at a time."""
+    """What ``Client.lock`` and ``Lease.join`` make. One ``async with`` statement at a time."""
 
-    def __init__(self, client: Client, resource: Resources, options: Options, margin: Optional[float], on_lost: Optional[Callable[[Lease], object]]) -> None:
+    def __init__(
+        self, client: Client, resource: Resources, options: Options, margin: Optional[float], on_lost: Optional[Callable[[Lease], object]],
+        joins: Optional[Lease] = None,
+    ) -> None:
         self._client, self._resource, self._options = client, resource, options
-        self._margin, self._on_lost = margin, on_lost
+        self._margin, self._on_lost, self._joins = margin, on_lost, joins
         self._entered: Optional[Entered[Lease]] = None
         self._working: Optional["asyncio.Task[Any]"] = None
         self._cancelled = False
@@ -484,7 +499,11 @@ class Lock:
     async def __aenter__(self) -> Lease:
         if self._entered:
             raise RuntimeError("this lock is in use: make one for each async with statement")
-        lease = cast(Optional[Lease], joined(self._client, self._resource, self._options.slots is not None))
+        lease = self._joins
+        if lease is not None:
+            lease._enter_from_outside()
+        else:
+            lease = cast(Optional[Lease], joined(self._client, self._resource, self._options.slots is not None))
         if lease is None:
             lease = await self._client._acquire(self._resource, self._options)
             lease._inside = 1

@@ -68,6 +68,11 @@ class Calls {
             await (0, clock_js_1.sleep)(this.#pause(call, tries, answer), call.signal);
         }
     }
+    /** Reads events from one of the servers, another one for each n. */
+    async listen(n, path, listener) {
+        const server = this.servers[(this.#first + n) % this.servers.length];
+        await server.listen(path, await this.#authorization(), this.timeout, listener);
+    }
     /** The pause before the next try; it throws the error if there is to be none. */
     #pause(call, tries, error) {
         if (error instanceof errors_js_1.Held && tries.wait().left > 0)
@@ -147,15 +152,18 @@ class Calls {
             this.#slowest = Math.max((0, clock_js_1.now)() - asked, 0.9 * this.#slowest);
     }
     async #headers(call, poll) {
-        const headers = { ...call.headers };
+        const headers = { ...call.headers, ...(await this.#authorization()) };
         if (call.body)
             headers['Content-Type'] = 'application/json';
         if (poll)
             headers['Prefer'] = `wait=${poll / 1000}`; // it keeps the place in the queue
-        const { bearer } = this.#settings;
-        if (bearer !== undefined)
-            headers['Authorization'] = `Bearer ${credential(typeof bearer === 'string' ? bearer : await bearer())}`;
         return headers;
+    }
+    async #authorization() {
+        const { bearer } = this.#settings;
+        if (bearer === undefined)
+            return {};
+        return { Authorization: `Bearer ${credential(typeof bearer === 'string' ? bearer : await bearer())}` };
     }
 }
 exports.Calls = Calls;

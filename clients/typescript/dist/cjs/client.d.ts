@@ -47,8 +47,6 @@ export interface AcquireOptions {
 }
 export declare type LockOptions = AcquireOptions & KeepOptions;
 export interface WatchOptions {
-    /** Milliseconds between two looks; 1000. */
-    every?: number | undefined;
     /** Aborted, the watch rejects with the signal's reason. */
     signal?: AbortSignal | undefined;
 }
@@ -83,12 +81,17 @@ export declare class Client {
      * after an outage, `elect` stands again, and drops what `lead` returned or rejected with. */
     elect<T>(resource: string, lead: (lease: Lease, signal: AbortSignal) => Promise<T> | T, options?: LockOptions): Promise<T>;
     /** Tells who holds a resource, as `inspect` does: now, and after each change; undefined while it is
-     * unknown, because no server answers or there is no quorum. Tokens never fall; a holder that
+     * unknown, because no server answers or there is no quorum. A change is told as soon as the service's events show it,
+     * or after 10 s; after 1 s while no server sends events. Tokens never fall; a holder that
      * comes and goes between two looks is left out. It ends with the loop over it, and rejects with
      * the error of any other refusal, and with Closed. */
     watch(resource: string, options?: WatchOptions): AsyncGenerator<LockState | undefined, void, undefined>;
     /** Takes a lease that is kept alive until it is released, for `await using`:
-     * at the end of the block it is released. `lease.signal` and `lease.check()` show its loss. */
+     * at the end of the block it is released. `lease.signal` and `lease.check()` show its loss.
+     *
+     * Pass `lease.signal` on as `options.signal` to what runs under the lease: a call that would wait for it then rejects at once, with
+     * Refused of the kind "would-wait-for-itself". Without it a lease of `lock` is not known to belong to the caller, and a second one waits
+     * for its release, as for anybody's: give it a `wait`, or use `do`, whose work is known. */
     lock(resource: string | readonly string[], options?: LockOptions): Promise<Lease>;
     /** Takes a lease that is not kept alive: the caller extends and releases it. */
     acquire(resource: string | readonly string[], options?: AcquireOptions): Promise<Lease>;

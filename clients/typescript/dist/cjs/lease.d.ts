@@ -16,6 +16,8 @@ export interface KeepOptions {
     /** Called with LeaseLost when the lease is lost, as `signal` is aborted with it. */
     onLost?: ((loss: LeaseLost) => void) | undefined;
 }
+/** The lease whose `signal` this is. */
+export declare const leaseOf: (signal: AbortSignal) => Lease | undefined;
 /** `await using` where the compiler's library knows it (TypeScript 5.2 and newer). */
 export declare type Disposable = SymbolConstructor extends {
     readonly asyncDispose: infer S extends symbol;

@@ -1,10 +1,15 @@
 "use strict";
 /** A lease as the process that holds it knows it. */
 Object.defineProperty(exports, "__esModule", { value: true });
-exports.disposable = exports.Lease = void 0;
+exports.disposable = exports.Lease = exports.leaseOf = void 0;
 const clock_js_1 = require("./clock.js");
 const errors_js_1 = require("./errors.js");
 const tries_js_1 = require("./tries.js");
+/** Which lease a signal is of. */
+const leases = new WeakMap();
+/** The lease whose `signal` this is. */
+const leaseOf = (signal) => leases.get(signal);
+exports.leaseOf = leaseOf;
 const RELEASED = 'it was released';
 /** Made once: an error costs as much as the rest of a release. */
 const STOPPED = new Error('the lease is kept alive no more');
@@ -72,7 +77,10 @@ class Lease {
     }
     /** Aborted, with LeaseLost as its reason, when a lease that is kept alive is lost. */
     get signal() {
-        this.#loss ??= new AbortController();
+        if (!this.#loss) {
+            this.#loss = new AbortController();
+            leases.set(this.#loss.signal, this);
+        }
         if (this.#gone && this.#gone !== RELEASED)
             this.#loss.abort((0, errors_js_1.lost)(this.resource, this.#gone));
         return this.#loss.signal;

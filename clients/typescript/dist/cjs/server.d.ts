@@ -26,10 +26,19 @@ export interface Answer {
     readonly sent: number;
     readonly body: Record<string, unknown>;
 }
+export interface Listener {
+    /** Aborted, the stream ends. */
+    readonly signal: AbortSignal;
+    readonly opened: () => void;
+    /** Called after each event. */
+    readonly heard: () => void;
+}
 export declare class Server {
     #private;
     readonly url: string;
     constructor(url: string, fetch: Fetch);
     /** Sends a request, and rejects with NoAnswer, the error of a refusal, or the reason of its signal. */
     ask(request: Request): Promise<Answer>;
+    /** Reads a stream of events until it ends. It begins within `limit`, or not at all. */
+    listen(path: string, headers: Record<string, string>, limit: number, { signal, opened, heard }: Listener): Promise<void>;
 }

@@ -16,6 +16,8 @@ class NoAnswer extends Error {
 exports.NoAnswer = NoAnswer;
 /** Milliseconds between two probes while a request waits in the queue; the first comes sooner. */
 const PROBE_EVERY = 5000;
+/** Milliseconds without a line of events, of which a server sends one every 10 s. */
+const QUIET = 30000;
 const MAX_NAMES = 16;
 const MAX_BODY = 16 << 20; // bytes
 /** Failures after which the server cannot have seen the request. */
@@ -63,6 +65,36 @@ class Server {
             probed?.();
             if (giveUp)
                 signal.removeEventListener('abort', giveUp);
+        }
+    }
+    /** Reads a stream of events until it ends. It begins within `limit`, or not at all. */
+    async listen(path, headers, limit, { signal, opened, heard }) {
+        const controller = new AbortController();
+        const unhook = (0, clock_js_1.onAbort)(signal, () => controller.abort());
+        let quiet = setTimeout(() => controller.abort(), limit);
+        try {
+            const response = await this.#fetch(this.url + path, { method: 'GET', headers, signal: controller.signal, redirect: 'manual' });
+            if (response.status !== 200 || !response.headers.get('content-type')?.startsWith('text/event-stream') || !response.body)
+                return;
+            opened();
+            const reader = response.body.getReader();
+            const decoder = new TextDecoder();
+            for (let text = '';;) {
+                clearTimeout(quiet);
+                quiet = setTimeout(() => controller.abort(), QUIET);
+                const { done, value } = await reader.read();
+                if (done)
+                    return;
+                const parts = (text + decoder.decode(value, { stream: true })).split('event:');
+                if (parts.length > 1)
+                    heard();
+                text = parts.at(-1).slice(-'event'.length); // the next may have begun
+            }
+        }
+        finally {
+            clearTimeout(quiet);
+            unhook();
+            controller.abort(); // what is not read
         }
     }
     async #fetched(request, signal) {

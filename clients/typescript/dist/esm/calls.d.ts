@@ -1,6 +1,6 @@
 /** Sends calls: to which server, and how often. docs/reference/clients.md has the rules. */
 import { FencelockError, Unavailable } from './errors.js';
-import { Answer, Fetch, Server } from './server.js';
+import { Answer, Fetch, Listener, Server } from './server.js';
 import { Bounds, Tries } from './tries.js';
 /** A call that failed and is repeated. */
 export interface Retry {
@@ -63,4 +63,6 @@ export declare class Calls {
      * as the client is patient. Every call but one that is to be sent `once` may be sent twice: an acquire carries
      * a key, a break the token of the lease, and the others change nothing twice. It rejects with the reason of the call's signal when that is aborted. */
     send(call: Call, tries?: Tries): Promise<Answer>;
+    /** Reads events from one of the servers, another one for each n. */
+    listen(n: number, path: string, listener: Listener): Promise<void>;
 }

@@ -65,6 +65,11 @@ export class Calls {
             await sleep(this.#pause(call, tries, answer), call.signal);
         }
     }
+    /** Reads events from one of the servers, another one for each n. */
+    async listen(n, path, listener) {
+        const server = this.servers[(this.#first + n) % this.servers.length];
+        await server.listen(path, await this.#authorization(), this.timeout, listener);
+    }
     /** The pause before the next try; it throws the error if there is to be none. */
     #pause(call, tries, error) {
         if (error instanceof Held && tries.wait().left > 0)
@@ -144,15 +149,18 @@ export class Calls {
             this.#slowest = Math.max(now() - asked, 0.9 * this.#slowest);
     }
     async #headers(call, poll) {
-        const headers = { ...call.headers };
+        const headers = { ...call.headers, ...(await this.#authorization()) };
         if (call.body)
             headers['Content-Type'] = 'application/json';
         if (poll)
             headers['Prefer'] = `wait=${poll / 1000}`; // it keeps the place in the queue
-        const { bearer } = this.#settings;
-        if (bearer !== undefined)
-            headers['Authorization'] = `Bearer ${credential(typeof bearer === 'string' ? bearer : await bearer())}`;
         return headers;
+    }
+    async #authorization() {
+        const { bearer } = this.#settings;
+        if (bearer === undefined)
+            return {};
+        return { Authorization: `Bearer ${credential(typeof bearer === 'string' ? bearer : await bearer())}` };
     }
 }
 /** A bearer token without the white space around it. What fetch says of a wrong one shows it. */

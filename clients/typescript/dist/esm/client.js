@@ -2,8 +2,9 @@ import { Calls } from './calls.js';
 import { now, onAbort, sleep } from './clock.js';
 import { around, inside } from './around.js';
 import { Closed, FencelockError, LeaseLost, shown, Unavailable, unavailable, waitsForItself } from './errors.js';
+import { Events } from './events.js';
 import { randomKey } from './key.js';
-import { disposable, Lease } from './lease.js';
+import { disposable, Lease, leaseOf } from './lease.js';
 import { attempt, guardedRecord, lockState } from './state.js';
 import { ABANDON, FIRST_PAUSE, GRACE } from './tries.js';
 import { Watched } from './watched.js';
@@ -13,6 +14,7 @@ export class Client {
     #holder;
     #closed;
     #scopes = new Set(); // of waits and work, which close ends
+    #watches = new Set(); // whose streams close ends
     /** `servers` are URLs: several in an array, or with commas between them. When one does not
      * answer, the next is asked. */
     constructor(servers, options = {}) {
@@ -46,8 +48,8 @@ export class Client {
             const lease = await this.#acquire(names, options, scope.signal, outer);
             lease.keepAlive({ ...options, onLost: (loss) => scope.abort(loss) });
             this.#calls.kept.delete(lease); // it is released when the work has ended
-            const held = { owner: this, kind, asked: names, slots: options.slots !== undefined, servers: this.#urls() };
-            const session = new Session(lease, held, scope.signal);
+            const session = new Session(lease, this.#asks(names, options), scope.signal);
+            taken.set(lease, session);
             return inside(session, () => session.run(work, scope.signal));
         });
     }
@@ -83,17 +85,27 @@ export class Client {
         }
     }
     /** Tells who holds a resource, as `inspect` does: now, and after each change; undefined while it is
-     * unknown, because no server answers or there is no quorum. Tokens never fall; a holder that
+     * unknown, because no server answers or there is no quorum. A change is told as soon as the service's events show it,
+     * or after 10 s; after 1 s while no server sends events. Tokens never fall; a holder that
      * comes and goes between two looks is left out. It ends with the loop over it, and rejects with
      * the error of any other refusal, and with Closed. */
     async *watch(resource, options = {}) {
-        const { every = 1000, signal } = options;
+        refuseUnknown(options, ['signal']);
+        const { signal } = options;
         const watched = new Watched();
-        for (;;) {
-            const lock = await this.#scoped(signal, (scope) => this.#look(resource, scope.signal));
-            if (watched.isNews(lock))
-                yield lock;
-            await this.#scoped(signal, (scope) => sleep(every, scope.signal));
+        const events = new Events(this.#calls, resource);
+        this.#watches.add(events);
+        try {
+            for (;;) {
+                const lock = await this.#scoped(signal, (scope) => this.#look(resource, scope.signal));
+                if (watched.isNews(lock))
+                    yield lock;
+                await this.#scoped(signal, (scope) => events.wait(scope.signal));
+            }
+        }
+        finally {
+            events.close();
+            this.#watches.delete(events);
         }
     }
     async #look(resource, signal) {
@@ -107,7 +119,11 @@ export class Client {
         }
     }
     /** Takes a lease that is kept alive until it is released, for `await using`:
-     * at the end of the block it is released. `lease.signal` and `lease.check()` show its loss. */
+     * at the end of the block it is released. `lease.signal` and `lease.check()` show its loss.
+     *
+     * Pass `lease.signal` on as `options.signal` to what runs under the lease: a call that would wait for it then rejects at once, with
+     * Refused of the kind "would-wait-for-itself". Without it a lease of `lock` is not known to belong to the caller, and a second one waits
+     * for its release, as for anybody's: give it a `wait`, or use `do`, whose work is known. */
     async lock(resource, options = {}) {
         const lease = await this.acquire(resource, options);
         if (this.#closed) {
@@ -121,7 +137,11 @@ export class Client {
     async acquire(resource, options = {}) {
         checkOptions(options);
         const outer = heldAround(options.signal);
-        return this.#scoped(options.signal, (scope) => this.#acquire(namesOf(resource), options, scope.signal, outer));
+        const names = namesOf(resource);
+        const lease = await this.#scoped(options.signal, (scope) => this.#acquire(names, options, scope.signal, outer));
+        const asked = this.#asks(names, options);
+        taken.set(lease, { ...asked, lease, get over() { return lease.lost; } });
+        return lease;
     }
     /** Looks up a live lease by its lease id, for a process that works under a lease which another
      * one acquired. Rejects with LeaseLost if it has ended. */
@@ -193,6 +213,8 @@ export class Client {
         this.#closed ??= new Closed('this client is closed');
         for (const scope of this.#scopes)
             scope.abort(this.#closed);
+        for (const events of this.#watches)
+            events.close();
         for (const lease of [...this.#calls.kept])
             this.#calls.inBackground(() => lease.finish());
         await this.#calls.idle();
@@ -209,8 +231,11 @@ export class Client {
         for (const held of outer) {
             if (held.over || held.slots !== (options.slots !== undefined) || !overlap(urls, held.servers) || !overlap(names, held.asked))
                 continue;
-            throw waitsForItself(names, held.asked.join(', '));
+            throw waitsForItself(names, held.asked, held instanceof Session);
         }
+    }
+    #asks(names, options) {
+        return { owner: this, kind: kindOf(names, options), asked: names, slots: options.slots !== undefined, servers: this.#urls() };
     }
     /** Acquires within a second of the wait, whatever the servers do. */
     async #acquire(names, options, signal, outer) {
@@ -296,9 +321,12 @@ export class Client {
 disposable(Client, (client) => client.close());
 /** Which session's work got a signal. */
 const sessions = new WeakMap();
+/** What leases hold. */
+const taken = new WeakMap();
 /** What is held around a call, as its signal and its asynchronous context tell. */
 function heldAround(signal) {
-    const known = signal && sessions.get(signal);
+    const lease = signal && leaseOf(signal);
+    const known = (signal && sessions.get(signal)) || (lease && taken.get(lease));
     const others = around();
     return known ? [known, ...others.filter((held) => held !== known)] : others;
 }

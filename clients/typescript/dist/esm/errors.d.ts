@@ -79,8 +79,8 @@ export declare type Problem = Readonly<Record<string, unknown>>;
 /** The error of a refusal, from its problem document ({} for an answer that has none). */
 export declare function refusal(operation: string, resource: string, status: number, problem: Problem, retryAfter: string): FencelockError;
 export declare function unavailable(operation: string, resource: string, why: string): Unavailable;
-/** A call that would wait for the work around it. */
-export declare function waitsForItself(resources: readonly string[], held: string): Refused;
+/** A call that would wait for the work around it, or for the lease whose signal it got. */
+export declare function waitsForItself(resources: readonly string[], held: readonly string[], joins: boolean): Refused;
 export declare function lost(resource: string, why: string): LeaseLost;
 /** Notes what an error is about. */
 export declare function about<E extends FencelockError>(error: E, resource: string): E;

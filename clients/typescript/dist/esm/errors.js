@@ -133,10 +133,12 @@ function classOf(kind, status) {
 export function unavailable(operation, resource, why) {
     return about(new Unavailable(`${operation}: ${why}`), resource);
 }
-/** A call that would wait for the work around it. */
-export function waitsForItself(resources, held) {
+/** A call that would wait for the work around it, or for the lease whose signal it got. */
+export function waitsForItself(resources, held, joins) {
     const names = resources.join(', ');
-    const error = new Refused(`acquire ${shown(names)}: it would wait for itself: the work around it holds ${shown(held)}; use that lease, or join it with the same client, the same resources and the work's signal`);
+    const holder = joins ? 'the work around it' : 'the lease whose signal it got';
+    const advice = joins ? "use that lease, or join it with the same client, the same resources and the work's signal" : 'use that lease, or take it by do(), whose work can join';
+    const error = new Refused(`acquire ${shown(names)}: it would wait for itself: ${holder} holds ${shown(held.join(', '))}; ${advice}`);
     error.kind = 'would-wait-for-itself';
     return about(error, names);
 }

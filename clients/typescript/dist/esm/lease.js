@@ -2,6 +2,10 @@
 import { LONGEST_TIMER, now, sleep } from './clock.js';
 import { LeaseLost, lost, shown, Unavailable } from './errors.js';
 import { ABANDON, GRACE } from './tries.js';
+/** Which lease a signal is of. */
+const leases = new WeakMap();
+/** The lease whose `signal` this is. */
+export const leaseOf = (signal) => leases.get(signal);
 const RELEASED = 'it was released';
 /** Made once: an error costs as much as the rest of a release. */
 const STOPPED = new Error('the lease is kept alive no more');
@@ -69,7 +73,10 @@ export class Lease {
     }
     /** Aborted, with LeaseLost as its reason, when a lease that is kept alive is lost. */
     get signal() {
-        this.#loss ??= new AbortController();
+        if (!this.#loss) {
+            this.#loss = new AbortController();
+            leases.set(this.#loss.signal, this);
+        }
         if (this.#gone && this.#gone !== RELEASED)
             this.#loss.abort(lost(this.resource, this.#gone));
         return this.#loss.signal;

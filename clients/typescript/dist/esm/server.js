@@ -1,5 +1,5 @@
 /** One of a client's URLs: a server, or a load balancer before several. */
-import { now } from './clock.js';
+import { now, onAbort } from './clock.js';
 import { FencelockError, refusal, Refused } from './errors.js';
 /** A request that came to nothing. */
 export class NoAnswer extends Error {
@@ -12,6 +12,8 @@ export class NoAnswer extends Error {
 }
 /** Milliseconds between two probes while a request waits in the queue; the first comes sooner. */
 const PROBE_EVERY = 5000;
+/** Milliseconds without a line of events, of which a server sends one every 10 s. */
+const QUIET = 30000;
 const MAX_NAMES = 16;
 const MAX_BODY = 16 << 20; // bytes
 /** Failures after which the server cannot have seen the request. */
@@ -59,6 +61,36 @@ export class Server {
             probed?.();
             if (giveUp)
                 signal.removeEventListener('abort', giveUp);
+        }
+    }
+    /** Reads a stream of events until it ends. It begins within `limit`, or not at all. */
+    async listen(path, headers, limit, { signal, opened, heard }) {
+        const controller = new AbortController();
+        const unhook = onAbort(signal, () => controller.abort());
+        let quiet = setTimeout(() => controller.abort(), limit);
+        try {
+            const response = await this.#fetch(this.url + path, { method: 'GET', headers, signal: controller.signal, redirect: 'manual' });
+            if (response.status !== 200 || !response.headers.get('content-type')?.startsWith('text/event-stream') || !response.body)
+                return;
+            opened();
+            const reader = response.body.getReader();
+            const decoder = new TextDecoder();
+            for (let text = '';;) {
+                clearTimeout(quiet);
+                quiet = setTimeout(() => controller.abort(), QUIET);
+                const { done, value } = await reader.read();
+                if (done)
+                    return;
+                const parts = (text + decoder.decode(value, { stream: true })).split('event:');
+                if (parts.length > 1)
+                    heard();
+                text = parts.at(-1).slice(-'event'.length); // the next may have begun
+            }
+        }
+        finally {
+            clearTimeout(quiet);
+            unhook();
+            controller.abort(); // what is not read
         }
     }
     async #fetched(request, signal) {

@@ -94,7 +94,7 @@ final class Driver {
                     Thread.sleep(Json.number(order, "work_ms"));
                     yield Map.of("result", "paused");
                 }
-                default -> Map.of("result", "unsupported"); // a JVM does not fork
+                default -> Map.of("result", "unsupported"); // a JVM does not fork, and a thread inherits nothing of the work that started it
             };
         } catch (FencelockException e) {
             return failure(e);
