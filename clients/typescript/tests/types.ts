@@ -59,7 +59,7 @@ export async function use(pool: Pool, client: Tx): Promise<number> {
   for await (const lock of locks.list('orders/')) if (lock.token) await locks.breakLock(lock.resource, lock.token);
   const record: GuardedRecord = await locks.claimRecord(lease.parts[0] as Part);
   await locks.writeRecord(parts[0] as Part, { paid: record.value });
-  for await (const lock of locks.watch('a', { signal: AbortSignal.timeout(500) })) if (lock?.held) break;
+  for await (const lock of locks.watch('a', { signal: new AbortController().signal })) if (lock?.held) break;
   const led: string = await locks.elect('a', (leader: Lease, signal: AbortSignal) => `${leader.token} ${signal.aborted}`, { slots: 2 });
   for await (const attempt of locks.history('a')) console.log(attempt.accepted);
   try {
