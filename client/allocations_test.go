@@ -37,7 +37,7 @@ func instantHTTP(tb testing.TB) *http.Client {
 
 func instantClient(tb testing.TB) *client.Client {
 	tb.Helper()
-	c, err := client.New("http://localhost", client.WithHTTPClient(instantHTTP(tb)))
+	c, err := client.New([]string{"http://localhost"}, client.WithHTTPClient(instantHTTP(tb)))
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -156,7 +156,7 @@ func (c *customer) grants(t *testing.T, except map[string]wire.BatchResult) {
 func atCounter(t *testing.T, servers string, opts ...client.Option) (*client.Client, *counter) {
 	t.Helper()
 	at := &counter{make(chan *customer, 1000)}
-	c, err := client.New(servers, append(opts, client.WithHTTPClient(&http.Client{Transport: at}))...)
+	c, err := client.New(strings.Split(servers, ","), append(opts, client.WithHTTPClient(&http.Client{Transport: at}))...)
 	if err != nil {
 		t.Fatal(err)
 	}

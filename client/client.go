@@ -87,17 +87,19 @@ func WithHolder(label string) Option { return func(c *Client) { c.holder = label
 // have taken (the next server is asked then), and when a lease is about to end.
 func WithTimeout(d time.Duration) Option { return func(c *Client) { c.timeout = d } }
 
-// New makes a Client for one or more servers of the same service, separated by
-// commas: a call goes to the next server when one does not answer.
-func New(servers string, opts ...Option) (*Client, error) {
+// New makes a Client for the URLs of one or more servers of the same service: a call goes to
+// the next server when one does not answer.
+func New(servers []string, opts ...Option) (*Client, error) {
 	c := &Client{timeout: 5 * time.Second, patience: 15 * time.Second, poll: 45 * time.Second, batchAfter: batchAfter, life: newLifetime()}
 	c.pace.took(shortestTry)
-	for server := range strings.SplitSeq(servers, ",") {
-		u, err := url.Parse(strings.TrimSpace(server))
-		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
-			return nil, errors.New("client: every server must be a URL such as http://127.0.0.1:8080, without a password; several are separated by commas")
+	if len(servers) == 0 {
+		return nil, errors.New("client: name at least one server")
+	}
+	for _, text := range servers {
+		server, err := serverURL(text)
+		if err != nil {
+			return nil, err
 		}
-		server = strings.TrimSuffix(u.String(), "/")
 		p := &peer{url: server, probing: make(chan struct{}, 1)}
 		p.batcher = &batcher{client: c, server: p}
 		c.servers, c.peers = append(c.servers, server), append(c.peers, p)
@@ -120,6 +122,18 @@ func New(servers string, opts ...Option) (*Client, error) {
 	}
 	c.http = withoutRedirects(c.http)
 	return c, nil
+}
+
+// serverURL is the URL of a server without the slash at its end. Its error shows no password.
+func serverURL(text string) (string, error) {
+	u, err := url.Parse(strings.TrimSpace(text))
+	switch {
+	case strings.Contains(text, ","):
+		return "", errors.New("client: a server's URL has a comma: name several servers as elements of the slice")
+	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil:
+		return "", errors.New("client: every server must be a URL such as http://127.0.0.1:8080, without a password")
+	}
+	return strings.TrimSuffix(u.String(), "/"), nil
 }
 
 // withoutRedirects is the client, except that it returns a redirect as the response it is:

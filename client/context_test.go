@@ -108,7 +108,7 @@ func TestMalformedRequestsAreNotSent(t *testing.T) {
 	if len(refused) != 17 || len(f.requests) != 0 {
 		t.Errorf("%d calls sent %q", len(refused), f.requests)
 	}
-	if _, err := client.New("http://fake", client.WithHolder(bad)); err == nil {
+	if _, err := client.New([]string{"http://fake"}, client.WithHolder(bad)); err == nil {
 		t.Error("a client has such a holder")
 	}
 }

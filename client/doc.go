@@ -1,7 +1,7 @@
 // Package client is the Go client of fencelock: it takes leases over HTTP,
 // keeps them alive, and cancels the work's context when a lease is lost.
 //
-//	locks, err := client.New("https://locks-1:8080,https://locks-2:8080",
+//	locks, err := client.New([]string{"https://locks-1:8080", "https://locks-2:8080"},
 //		client.WithBearerTokenFile("/run/secrets/fencelock"))
 //	…
 //	err = locks.Do(ctx, "orders/42", func(ctx context.Context, l *client.Lease) error {

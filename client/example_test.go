@@ -21,7 +21,7 @@ func ExampleClient_Do() {
 	url, stop := exampleService()
 	defer stop()
 
-	locks, err := client.New(url, client.WithHolder("billing-7"))
+	locks, err := client.New([]string{url}, client.WithHolder("billing-7"))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -41,7 +41,7 @@ func ExampleClient_Do() {
 func ExampleClient_Do_nested() {
 	url, stop := exampleService()
 	defer stop()
-	locks, err := client.New(url)
+	locks, err := client.New([]string{url})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -64,7 +64,7 @@ func ExampleClient_Do_nested() {
 func ExampleClient_DoAll() {
 	url, stop := exampleService()
 	defer stop()
-	locks, err := client.New(url)
+	locks, err := client.New([]string{url})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -86,7 +86,7 @@ func ExampleClient_DoAll() {
 func ExampleClient_Do_options() {
 	url, stop := exampleService()
 	defer stop()
-	locks, err := client.New(url, client.WithHolder("worker-1"))
+	locks, err := client.New([]string{url}, client.WithHolder("worker-1"))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -107,7 +107,7 @@ func ExampleClient_Do_options() {
 func ExampleLease_KeepAlive() {
 	url, stop := exampleService()
 	defer stop()
-	locks, err := client.New(url)
+	locks, err := client.New([]string{url})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -132,7 +132,7 @@ func ExampleLease_KeepAlive() {
 func ExampleClient_Do_migrating() {
 	url, stop := exampleService()
 	defer stop()
-	locks, err := client.New(url)
+	locks, err := client.New([]string{url})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -135,7 +135,7 @@ func response(r *http.Request, status int, body any) *http.Response {
 // connectFake makes a client of a fake.
 func connectFake(t *testing.T, f *fake) *client.Client {
 	t.Helper()
-	c, err := client.New("http://fake", client.WithHTTPClient(&http.Client{Transport: f}), client.WithBearerToken(fakeBearer))
+	c, err := client.New([]string{"http://fake"}, client.WithHTTPClient(&http.Client{Transport: f}), client.WithBearerToken(fakeBearer))
 	if err != nil {
 		t.Fatal(err)
 	}

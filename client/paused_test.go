@@ -74,7 +74,7 @@ func pause(t *testing.T, p *os.Process, d time.Duration) {
 // looks at the validity and the context without a pause, so that no timer runs unless
 // the runtime interrupts it, and says whether they ever disagree.
 func looks(url string, margin time.Duration) {
-	c, err := client.New(url)
+	c, err := client.New([]string{url})
 	if err != nil {
 		panic(err)
 	}

@@ -26,7 +26,7 @@ func answers(t *testing.T, f func(*http.Request) (int, string)) (*client.Client,
 		status, body := f(r)
 		return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
 	})
-	c, err := client.New("http://locks.test", client.WithHTTPClient(&http.Client{Transport: transport}), client.WithPatience(0), client.WithBearerToken(" secret\n"))
+	c, err := client.New([]string{"http://locks.test"}, client.WithHTTPClient(&http.Client{Transport: transport}), client.WithPatience(0), client.WithBearerToken(" secret\n"))
 	if err != nil {
 		t.Fatal(err)
 	}

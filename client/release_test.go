@@ -33,7 +33,7 @@ func TestDoReleasesAtTheOtherServer(t *testing.T) {
 		w.WriteHeader(http.StatusNoContent)
 	}))
 	defer second.Close()
-	c, err := client.New(first.URL+","+second.URL, client.WithTimeout(200*time.Millisecond))
+	c, err := client.New([]string{first.URL, second.URL}, client.WithTimeout(200*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}

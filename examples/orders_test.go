@@ -161,7 +161,7 @@ const leaseTTL = 30 * time.Second
 // hold takes a lease through the second server, until free is called.
 func (p *pair) hold(t *testing.T, resource string) (free func()) {
 	t.Helper()
-	locks, err := client.New(p.second)
+	locks, err := client.New(strings.Split(p.second, ","))
 	if err != nil {
 		t.Fatal(err)
 	}

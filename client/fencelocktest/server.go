@@ -56,7 +56,7 @@ func (s *Server) URL() string { return s.http.URL }
 // Client is a client of the server, which is closed with the test.
 func (s *Server) Client(opts ...client.Option) *client.Client {
 	s.t.Helper()
-	c, err := client.New(s.URL(), opts...)
+	c, err := client.New([]string{s.URL()}, opts...)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -103,7 +103,7 @@ func eventually(t *testing.T, what string, done func() bool) {
 
 func connect(t *testing.T, url string) *client.Client {
 	t.Helper()
-	locks, err := client.New(url)
+	locks, err := client.New([]string{url})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -129,7 +129,7 @@ func (c *connection) client(opts ...client.Option) (*client.Client, error) {
 			return credential, err
 		}))
 	}
-	made, err := client.New(s[varURL], opts...)
+	made, err := client.New(strings.Split(s[varURL], ","), opts...)
 	if err != nil {
 		return nil, usageError{errors.New(strings.TrimPrefix(err.Error(), "client: "))}
 	}

@@ -34,7 +34,7 @@ const (
 // candidate stands for election with client.Elect. While it leads, it prints its token and
 // the time, which it reads before it looks at its context.
 func candidate() {
-	locks, err := client.New(os.Getenv(candidateServers), client.WithHolder(os.Getenv(candidateName)))
+	locks, err := client.New(strings.Split(os.Getenv(candidateServers), ","), client.WithHolder(os.Getenv(candidateName)))
 	if err != nil {
 		panic(err)
 	}
@@ -91,7 +91,7 @@ func (e *election) urls() string { return e.servers[0].url + "," + e.servers[1].
 
 // watch follows the election with a client of the server that stays.
 func (e *election) watch() {
-	locks, err := client.New(e.servers[1].url)
+	locks, err := client.New([]string{e.servers[1].url})
 	if err != nil {
 		e.t.Fatal(err)
 	}

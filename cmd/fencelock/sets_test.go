@@ -163,7 +163,7 @@ func startSteady(t *testing.T, url string) *steady {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	s := &steady{stop: stop}
-	c, err := client.New(url)
+	c, err := client.New([]string{url})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +247,7 @@ func startExclusive(t *testing.T, url string) (e *exclusive, end func()) {
 			t.Errorf("%s: %v", resource, err)
 		}
 	}
-	c, err := client.New(url)
+	c, err := client.New([]string{url})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -43,7 +44,7 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	locks, err := client.New(os.Getenv("FENCELOCK_URL"), client.WithTimeout(answer)) // one server, or several with commas
+	locks, err := client.New(strings.Split(os.Getenv("FENCELOCK_URL"), ","), client.WithTimeout(answer)) // one server, or several with commas
 	if err != nil {
 		return err
 	}

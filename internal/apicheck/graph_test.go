@@ -21,7 +21,7 @@ var released = []string{"api/wire", "client", "fencing", "migrations", "storage/
 func TestApplicationsPullInLittle(t *testing.T) {
 	t.Parallel()
 	for name, main := range map[string]string{
-		"client":             `_, _ = client.New("http://127.0.0.1:8080")`,
+		"client":             `_, _ = client.New([]string{"http://127.0.0.1:8080"})`,
 		"fencing":            `_, _ = fencing.ParseToken("34")`,
 		"api/wire":           `_ = wire.Lease{}`,
 		"storage/mysqlguard": `_ = mysqlguard.Do`,

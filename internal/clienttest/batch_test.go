@@ -38,7 +38,7 @@ func TestCrowdOfCallers(t *testing.T) {
 		}
 		next.ServeHTTP(w, r)
 	})))
-	c, err := client.New(s.URL)
+	c, err := client.New([]string{s.URL})
 	if err != nil {
 		t.Fatal(err)
 	}

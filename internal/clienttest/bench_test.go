@@ -40,7 +40,7 @@ func BenchmarkCallers(b *testing.B) {
 			b.Run(fmt.Sprintf("%d/%s", callers, name), func(b *testing.B) {
 				server := httptest.NewServer(api.New(api.Options{Service: always{}, MaxTTL: time.Minute, Metrics: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler), Events: events.NewHub()}))
 				defer server.Close()
-				c, err := client.New(server.URL, client.WithBatchAfter(after))
+				c, err := client.New([]string{server.URL}, client.WithBatchAfter(after))
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -134,7 +134,7 @@ func connectWith(t *testing.T, services []*service, opts ...client.Option) *clie
 		urls[i] = s.URL
 	}
 	defaults := []client.Option{client.WithHolder("tester"), client.WithPatience(5 * time.Second)}
-	c, err := client.New(strings.Join(urls, ","), append(defaults, opts...)...)
+	c, err := client.New(urls, append(defaults, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -328,9 +328,12 @@ func TestValidityAfterAWait(t *testing.T) {
 }
 
 func TestServersMustBeURLs(t *testing.T) {
-	for _, bad := range []string{"", "localhost:8080", "ftp://x", "http://", "http://a,b", "http://user:secret@a"} {
-		if _, err := client.New(bad); err == nil || strings.Contains(err.Error(), "secret") {
+	for _, bad := range []string{"", "localhost:8080", "ftp://x", "http://", "http://a,b", "http://user:secret@a", "http://user:secret@a,http://b"} {
+		if _, err := client.New([]string{bad}); err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %v", bad, err)
 		}
+	}
+	if _, err := client.New(nil); err == nil {
+		t.Error("no server at all was taken")
 	}
 }

@@ -41,7 +41,7 @@ func TestCancelsCloseNoOtherConnections(t *testing.T) {
 			}
 			s.Start()
 			defer s.Close()
-			c, err := client.New(s.URL, opts...)
+			c, err := client.New([]string{s.URL}, opts...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -105,7 +105,7 @@ func TestCallersKeepTheirConnections(t *testing.T) {
 	}
 	s.Start()
 	defer s.Close()
-	c, err := client.New(s.URL, client.WithTimeout(time.Minute))
+	c, err := client.New([]string{s.URL}, client.WithTimeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -379,7 +379,7 @@ func TestOptionsThatDoNotFit(t *testing.T) {
 		"two transports": {client.WithHTTPClient(&http.Client{}), client.WithTLSConfig(tlsConfig)},
 		"a time limit":   {client.WithHTTPClient(&http.Client{Timeout: time.Second})},
 	} {
-		if _, err := client.New("http://127.0.0.1:1", opts...); err == nil {
+		if _, err := client.New([]string{"http://127.0.0.1:1"}, opts...); err == nil {
 			t.Errorf("%s: taken", name)
 		}
 	}

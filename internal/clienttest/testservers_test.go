@@ -47,7 +47,7 @@ func TestTestServers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := start(t)
-			c, err := client.New(server.url, client.WithHolder("tester"))
+			c, err := client.New([]string{server.url}, client.WithHolder("tester"))
 			if err != nil {
 				t.Fatal(err)
 			}

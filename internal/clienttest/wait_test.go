@@ -61,7 +61,7 @@ func (s *scripted) sent(method, path string) (sent []*http.Request) {
 
 func (s *scripted) client(t *testing.T, servers string, opts ...client.Option) *client.Client {
 	t.Helper()
-	c, err := client.New(servers, append([]client.Option{client.WithHTTPClient(&http.Client{Transport: s})}, opts...)...)
+	c, err := client.New(strings.Split(servers, ","), append([]client.Option{client.WithHTTPClient(&http.Client{Transport: s})}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -438,7 +438,7 @@ func TestUnansweredAcquireIsCancelled(t *testing.T) {
 }
 
 func TestPollMustBeASecond(t *testing.T) {
-	if _, err := client.New(one, client.WithPoll(999*time.Millisecond)); err == nil {
+	if _, err := client.New([]string{one}, client.WithPoll(999*time.Millisecond)); err == nil {
 		t.Error("taken")
 	}
 }

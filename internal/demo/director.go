@@ -257,6 +257,6 @@ func (d *director) serve(ctx context.Context, dir string) (*process, error) {
 		}
 	}()
 	d.url = "http://" + first.Addr
-	d.locks, err = client.New(d.url, client.WithHolder("demo"), client.WithPatience(maxStart))
+	d.locks, err = client.New([]string{d.url}, client.WithHolder("demo"), client.WithPatience(maxStart))
 	return server, err
 }

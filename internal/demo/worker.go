@@ -37,7 +37,7 @@ func RunWorker(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("the worker cannot read its configuration from standard input: %w", err)
 	}
-	if w.locks, err = client.New(w.Server, client.WithHolder("worker-"+string(w.Who))); err != nil {
+	if w.locks, err = client.New([]string{w.Server}, client.WithHolder("worker-"+string(w.Who))); err != nil {
 		return err
 	}
 	for work := w.Work; ; work = w.RetryWork {

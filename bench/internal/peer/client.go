@@ -15,13 +15,13 @@ type Client struct {
 
 // NewClient is for the server at addr.
 func NewClient(name, addr string) (*Client, error) {
-	locks, err := goclient.New("http://" + addr)
+	locks, err := goclient.New([]string{"http://" + addr})
 	return &Client{name, locks}, err
 }
 
 // NewSingleClient is such a client that sends no batches.
 func NewSingleClient(name, addr string) (*Client, error) {
-	locks, err := goclient.New("http://"+addr, goclient.WithBatchAfter(-1))
+	locks, err := goclient.New([]string{"http://" + addr}, goclient.WithBatchAfter(-1))
 	return &Client{name, locks}, err
 }
 

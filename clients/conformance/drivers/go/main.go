@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fencelock/fencelock/client"
@@ -68,7 +69,7 @@ func run() error {
 	if slices.Contains(os.Args, "batches") {
 		opts = append(opts, client.WithBatchAfter(0))
 	}
-	locks, err := client.New(s.Servers, opts...)
+	locks, err := client.New(strings.Split(s.Servers, ","), opts...)
 	if err != nil {
 		return err
 	}
