@@ -40,12 +40,14 @@ func decisions() map[string]decision {
 		"GET /leases/current":         {needs: "the lease's owner, with acquire", check: ofLease},
 		"POST /leases/current/extend": {needs: "the lease's owner, with acquire", check: ofLease},
 		"DELETE /leases/current":      {needs: "the lease's owner, with acquire", check: ofLease},
+		"GET /guarded":                {needs: "any known caller; it lists what the caller may read"},
 		"GET /guarded/*":              {needs: "read", check: ofRecord},
 		"PUT /guarded/*":              {needs: "acquire", check: ofRecord},
 		"POST /guarded/*":             {needs: "acquire", check: ofRecord},
 		"DELETE /guarded/*":           {needs: "acquire", check: ofRecord},
 		"GET /history":                {needs: "read", check: ofHistory},
 		"GET /events":                 {needs: "any known caller; it has events of resources that the caller may read"},
+		"GET /activity":               {needs: "any known caller; it names resources that the caller may read"},
 		"GET /":                       {needs: "nothing: it redirects to the console, or to the contract", open: true},
 		"GET /console/":               {needs: "nothing", open: true},
 		"GET /console":                {needs: "nothing: the page holds no data", open: true},
@@ -87,15 +89,11 @@ func ofLock(_ *Server, who *access.Identity, r *http.Request) error {
 }
 
 func ofRecord(_ *Server, who *access.Identity, r *http.Request) error {
-	path := strings.TrimPrefix(r.URL.EscapedPath(), guardedPrefix)
 	right := access.Acquire
-	switch r.Method {
-	case http.MethodGet, http.MethodHead:
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		right = access.Read
-	case http.MethodPost:
-		path = strings.TrimSuffix(path, claimSuffix)
 	}
-	resource, err := namedResource(r, path)
+	resource, err := pathResource(r, guardedPrefix)
 	if err != nil {
 		return err
 	}

@@ -93,11 +93,11 @@ func TestBadInput(t *testing.T) {
 
 	for _, token := range []string{"", "0", "-1", "+1", "1.0", "1e3", "abc", "01", "0x1", "9007199254740992", "18446744073709551617", strings.Repeat("9", 300), "1, 2", "١"} {
 		s.call("PUT", "/guarded/a", "1", "Fencing-Token: "+token).refusedField("Fencing-Token")
-		s.call("POST", "/guarded/a/claim", "", "Fencing-Token: "+token).refusedField("Fencing-Token")
+		s.call("POST", "/guarded/a", "", "Fencing-Token: "+token).refusedField("Fencing-Token")
 	}
 	s.call("PUT", "/guarded/a", "1", "Fencing-Token: 1", "Fencing-Token: 2").refusedField("Fencing-Token")
-	s.call("POST", "/guarded/a/claim", "", "Fencing-Token: 1", "Fencing-Token: 2").refusedField("Fencing-Token")
-	s.call("POST", "/guarded/a/claim", "{}", "Fencing-Token: 1").refusedField("body")
+	s.call("POST", "/guarded/a", "", "Fencing-Token: 1", "Fencing-Token: 2").refusedField("Fencing-Token")
+	s.call("POST", "/guarded/a", "{}", "Fencing-Token: 1").refusedField("body")
 	for _, token := range []string{"1", "", "x"} { // a read claims nothing, and says so
 		s.call("GET", "/guarded/a", "", "Fencing-Token: "+token).refusedField("Fencing-Token")
 	}
@@ -122,7 +122,7 @@ func TestBadInput(t *testing.T) {
 		s.call("GET", "/locks/"+path, "").refusedField("resource")
 		s.call("GET", "/guarded/"+path, "").refusedField("resource")
 		s.call("GET", "/history?resource="+path, "").refusedField("resource")
-		s.call("POST", "/guarded/"+path+"/claim", "", "Fencing-Token: 1").refusedField("resource")
+		s.call("POST", "/guarded/"+path, "", "Fencing-Token: 1").refusedField("resource")
 		s.call("PUT", "/guarded/"+path, "1", "Fencing-Token: 1").refusedField("resource")
 	}
 

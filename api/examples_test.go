@@ -68,7 +68,7 @@ func membersOf(problem map[string]any) map[string]string {
 			panic(err)
 		}
 		members[name] = string(text)
-		if slices.Contains([]string{"fencing_token", "remaining_ms", "waited_ms", "presented", "highest"}, name) {
+		if slices.Contains([]string{"fencing_token", "remaining_ms", "waited_ms", "presented", "highest_token"}, name) {
 			members[name] = "a number"
 		}
 		if name == "detail" && (strings.Contains(string(text), "the lease with token ") || strings.HasSuffix(string(text), ` at this server"`)) {

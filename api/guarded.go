@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/fencelock/fencelock/api/events"
 	"github.com/fencelock/fencelock/api/wire"
@@ -14,10 +15,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-const (
-	guardedPrefix = "/guarded/"
-	claimSuffix   = "/claim"
-)
+const guardedPrefix = "/guarded/"
 
 // readRecord is GET /guarded/{resource}. It refuses a token, which only a claim takes.
 func (s *Server) readRecord(w http.ResponseWriter, r *http.Request) error {
@@ -26,21 +24,72 @@ func (s *Server) readRecord(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if len(r.Header[wire.HeaderFencingToken]) > 0 {
-		return badField(wire.HeaderFencingToken, "must not be sent with GET, which claims nothing: POST /guarded/{resource}/claim does")
+		return badField(wire.HeaderFencingToken, "must not be sent with GET, which claims nothing: POST does")
 	}
 	return s.withRecord(w, r, "", func(ctx context.Context, guard fencing.Guard) (fencing.Record, error) {
 		return guard.Read(ctx, resource)
 	})
 }
 
-// claimRecord is POST /guarded/{resource}/claim: it raises the mark before the
+// listRecords is GET /guarded. A cursor is the last resource of a page, which its caller may read.
+func (s *Server) listRecords(w http.ResponseWriter, r *http.Request) error {
+	params, err := query(r, recordParameters...)
+	if err != nil {
+		return err
+	}
+	limit, err := pageLimit(params)
+	if err != nil {
+		return err
+	}
+	prefix, after := params["prefix"], params["cursor"]
+	if err := errors.Join(lockcore.ValidateText("prefix", prefix, 0), lockcore.ValidateText("cursor", after, 0)); err != nil {
+		return err
+	}
+	var records []fencing.Record
+	more := false
+	err = s.withGuard(r, func(ctx context.Context, guard fencing.Guard) (err error) {
+		records, more, err = readable(ctx, guard, s.mayRead(w), prefix, after, limit)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	page := wire.RecordPage{Records: make([]wire.RecordSummary, len(records))}
+	for i, record := range records {
+		page.Records[i] = wire.RecordSummary{Resource: record.Resource, HighestToken: int64(record.Mark), Version: record.Version}
+	}
+	if more {
+		page.NextCursor = records[limit-1].Resource
+	}
+	return s.write(w, http.StatusOK, wire.TypeJSON, page)
+}
+
+// readable lists records that show accepts, nil for all, and whether more may follow.
+func readable(ctx context.Context, guard fencing.Guard, show func(string) bool, prefix, after string, limit int) (found []fencing.Record, more bool, err error) {
+	for {
+		records, err := guard.Records(ctx, prefix, after, MaxPage)
+		if err != nil {
+			return nil, false, err
+		}
+		for _, record := range records {
+			switch after = record.Resource; {
+			case show != nil && !show(record.Resource):
+			case len(found) == limit:
+				return found, true, nil
+			default:
+				found = append(found, record)
+			}
+		}
+		if len(records) < MaxPage {
+			return found, false, nil
+		}
+	}
+}
+
+// claimRecord is POST /guarded/{resource}: it raises the mark before the
 // holder's first read, so that a read-modify-write under a lock loses nothing.
 func (s *Server) claimRecord(w http.ResponseWriter, r *http.Request) error {
-	escaped, isClaim := strings.CutSuffix(strings.TrimPrefix(r.URL.EscapedPath(), guardedPrefix), claimSuffix)
-	if !isClaim {
-		return refuseMethod(w, http.MethodGet, http.MethodHead, http.MethodPut, http.MethodDelete)
-	}
-	resource, token, err := s.resourceUnderToken(r, escaped)
+	resource, token, err := s.resourceUnderToken(r)
 	if err != nil {
 		return err
 	}
@@ -54,7 +103,7 @@ func (s *Server) claimRecord(w http.ResponseWriter, r *http.Request) error {
 
 // writeRecord is PUT /guarded/{resource}.
 func (s *Server) writeRecord(w http.ResponseWriter, r *http.Request) error {
-	resource, token, err := s.resourceUnderToken(r, strings.TrimPrefix(r.URL.EscapedPath(), guardedPrefix))
+	resource, token, err := s.resourceUnderToken(r)
 	if err != nil {
 		return err
 	}
@@ -74,7 +123,7 @@ func (s *Server) writeRecord(w http.ResponseWriter, r *http.Request) error {
 
 // deleteRecord is DELETE /guarded/{resource}: a write of nothing.
 func (s *Server) deleteRecord(w http.ResponseWriter, r *http.Request) error {
-	resource, token, err := s.resourceUnderToken(r, strings.TrimPrefix(r.URL.EscapedPath(), guardedPrefix))
+	resource, token, err := s.resourceUnderToken(r)
 	if err != nil {
 		return err
 	}
@@ -104,9 +153,9 @@ func (s *Server) change(w http.ResponseWriter, r *http.Request, kind fencing.Att
 	})
 }
 
-// resourceUnderToken is the record that a path names, and the request's token for it, whose proof it checks.
-func (s *Server) resourceUnderToken(r *http.Request, escaped string) (resource string, token fencing.Token, err error) {
-	resource, err = namedResource(r, escaped)
+// resourceUnderToken is the record that the path names, and the request's token for it, whose proof it checks.
+func (s *Server) resourceUnderToken(r *http.Request) (resource string, token fencing.Token, err error) {
+	resource, err = pathResource(r, guardedPrefix)
 	if err != nil {
 		return "", 0, err
 	}
@@ -199,7 +248,7 @@ func historyPage(resource string, attempts []fencing.Attempt, after position, li
 			break
 		}
 		page.Attempts = append(page.Attempts, wire.Attempt{
-			FencingToken: int64(a.Token), Highest: int64(a.Highest), Kind: string(a.Kind),
+			FencingToken: int64(a.Token), HighestToken: int64(a.Highest), Kind: string(a.Kind),
 			Accepted: a.Accepted, Version: a.Version, At: a.At.UTC(),
 		})
 	}
@@ -220,10 +269,9 @@ func (s *Server) withRecord(w http.ResponseWriter, r *http.Request, kind fencing
 	if err != nil {
 		return err
 	}
-	w.Header().Set(wire.HeaderFencingToken, record.Mark.String())
 	return s.write(w, http.StatusOK, wire.TypeJSON, wire.Record{
 		Resource:     record.Resource,
-		FencingToken: int64(record.Mark),
+		HighestToken: int64(record.Mark),
 		Value:        orNull(record.Value),
 		Version:      record.Version,
 	})
@@ -232,11 +280,12 @@ func (s *Server) withRecord(w http.ResponseWriter, r *http.Request, kind fencing
 // countStale counts and publishes an attempt that the guard refused.
 func (s *Server) countStale(kind fencing.AttemptKind, stale *fencing.StaleTokenError) {
 	s.leases.metrics.stale[kind].Inc()
+	s.leases.activity.Refused(time.Now())
 	if !s.Events.Recording() {
 		return
 	}
 	s.Events.Publish(events.Event{Kind: wire.EventStaleToken, Event: wire.Event{
-		Resource: stale.Resource, FencingToken: int64(stale.Presented), Highest: int64(stale.Highest), Attempt: string(kind),
+		Resource: stale.Resource, FencingToken: int64(stale.Presented), HighestToken: int64(stale.Highest), Attempt: string(kind),
 	}})
 }
 

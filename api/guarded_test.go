@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -23,10 +24,9 @@ func TestGuardedWrite(t *testing.T) {
 	}})
 	for _, value := range []string{`{"paid": true}`, `7`, `"x"`, `null`, `[1,{"a":[]}]`} {
 		a := s.call("PUT", "/guarded/orders/42", "  "+value+"\n", "Fencing-Token: 34").wants(http.StatusOK)
-		want(t, "Fencing-Token", a.header.Get("Fencing-Token"), "34")
 		want(t, "Cache-Control", a.header.Get("Cache-Control"), "no-store")
 		record := decode[wire.Record](a)
-		if record.Resource != "orders/42" || record.FencingToken != 34 || record.Version != 3 || string(record.Value) != strings.ReplaceAll(value, ": ", ":") {
+		if record.Resource != "orders/42" || record.HighestToken != 34 || record.Version != 3 || string(record.Value) != strings.ReplaceAll(value, ": ", ":") {
 			t.Errorf("record %+v", record)
 		}
 	}
@@ -42,15 +42,14 @@ func TestGuardedRead(t *testing.T) {
 		},
 	})
 	a := s.call("GET", "/guarded/orders%2F42", "").wants(http.StatusOK)
-	want(t, "read", strings.TrimSpace(a.body), `{"resource":"orders/42","fencing_token":34,"value":{"paid":true},"version":1}`)
-	want(t, "Fencing-Token", a.header.Get("Fencing-Token"), "34")
-	a = s.call("POST", "/guarded/orders/42/claim", "", "Fencing-Token: 9007199254740991").wants(http.StatusOK)
-	want(t, "claim", strings.TrimSpace(a.body), `{"resource":"orders/42","fencing_token":9007199254740991,"value":null,"version":0}`)
-	want(t, "Fencing-Token", a.header.Get("Fencing-Token"), "9007199254740991")
+	want(t, "read", strings.TrimSpace(a.body), `{"resource":"orders/42","highest_token":34,"value":{"paid":true},"version":1}`)
+	want(t, "Fencing-Token", a.header.Get("Fencing-Token"), "")
+	a = s.call("POST", "/guarded/orders/42", "", "Fencing-Token: 9007199254740991").wants(http.StatusOK)
+	want(t, "claim", strings.TrimSpace(a.body), `{"resource":"orders/42","highest_token":9007199254740991,"value":null,"version":0}`)
 }
 
-// A resource may be called as a claim is: POST strips one suffix, and the others none.
-func TestClaimPath(t *testing.T) {
+// Whatever follows /guarded/ is the resource, for every method.
+func TestGuardedPathIsTheResource(t *testing.T) {
 	var read, claimed, written string
 	s := newService(t, &fake{
 		read: func(resource string) (fencing.Record, error) {
@@ -69,13 +68,50 @@ func TestClaimPath(t *testing.T) {
 	for path, resource := range map[string]string{"a/claim": "a/claim", "a%2Fclaim": "a/claim", "claim": "claim", "a/history": "a/history"} {
 		s.call("GET", "/guarded/"+path, "").wants(http.StatusOK)
 		s.call("PUT", "/guarded/"+path, "1", "Fencing-Token: 1").wants(http.StatusOK)
-		s.call("POST", "/guarded/"+path+"/claim", "", "Fencing-Token: 1").wants(http.StatusOK)
+		s.call("POST", "/guarded/"+path, "", "Fencing-Token: 1").wants(http.StatusOK)
 		want(t, "read", read, resource)
 		want(t, "written", written, resource)
 		want(t, "claimed", claimed, resource)
 	}
-	a := s.call("POST", "/guarded/a", "", "Fencing-Token: 1").wants(http.StatusMethodNotAllowed)
-	want(t, "Allow", a.header.Get("Allow"), "GET, HEAD, PUT, DELETE")
+	a := s.call("PATCH", "/guarded/a/claim", "").wants(http.StatusMethodNotAllowed)
+	want(t, "Allow", a.header.Get("Allow"), "GET, HEAD, POST, PUT, DELETE")
+}
+
+// A list has what its caller may read, page by page, and a cursor names nothing else.
+func TestGuardedList(t *testing.T) {
+	const secrets, batches = 2*api.MaxPage + 7, 3
+	var asked []string
+	s := newService(t, &fake{records: func(prefix, after string, limit int) (records []fencing.Record, err error) {
+		asked = append(asked, after)
+		if prefix != "a/" {
+			t.Errorf("prefix %q", prefix)
+		}
+		names := []string{"a/1", "a/2", "a/3"}
+		for i := range secrets {
+			names = append(names, fmt.Sprintf("a/secret/%04d", i))
+		}
+		for i, name := range append(names, "a/z") {
+			if name > after && len(records) < limit {
+				records = append(records, fencing.Record{Resource: name, Mark: fencing.Token(10 + i), Version: int64(i), Value: json.RawMessage(`1`)})
+			}
+		}
+		return records, nil
+	}}, withAccess(t, line("w", "none=a/secret/ read=*")))
+	page := func(query string) answered {
+		t.Helper()
+		asked = nil
+		return s.call("GET", "/guarded?prefix=a/"+query, "", bearer("w")).wants(http.StatusOK)
+	}
+	want(t, "first", strings.TrimSpace(page("&limit=2").body),
+		`{"records":[{"resource":"a/1","highest_token":10,"version":0},{"resource":"a/2","highest_token":11,"version":1}],"next_cursor":"a/2"}`)
+	want(t, "second", strings.TrimSpace(page("&limit=1&cursor=a/2").body), `{"records":[{"resource":"a/3","highest_token":12,"version":2}],"next_cursor":"a/3"}`)
+	want(t, "reads of the storage", len(asked), batches)
+	want(t, "last", strings.TrimSpace(page("&limit=1&cursor=a/3").body), fmt.Sprintf(`{"records":[{"resource":"a/z","highest_token":%d,"version":%d}]}`, secrets+13, secrets+3))
+	want(t, "after the last", strings.TrimSpace(page("&cursor=a/z").body), `{"records":[]}`)
+	s.call("GET", "/guarded?prefix=a%00", "", bearer("w")).refusedField("prefix")
+	s.call("GET", "/guarded?cursor=a%00", "", bearer("w")).refusedField("cursor")
+	s.call("GET", "/guarded?limit=0", "", bearer("w")).refusedField("limit")
+	newService(t, nil, func(o *api.Options) { o.Guard = nil }).call("GET", "/guarded", "").wants(http.StatusNotImplemented).problem("guard-not-configured")
 }
 
 func TestGuardedHistory(t *testing.T) {
@@ -100,7 +136,7 @@ func TestGuardedHistory(t *testing.T) {
 	want(t, "next", all.NextCursor, "")
 	first := page("&limit=1")
 	want(t, "body", strings.TrimSpace(s.call("GET", "/history?resource=orders/42&limit=1", "").body), `{"resource":"orders/42","attempts":[`+
-		`{"fencing_token":1,"highest":2,"kind":"write","accepted":false,"version":5,"at":"2026-03-01T12:00:00.5Z"}],"next_cursor":"`+first.NextCursor+`"}`)
+		`{"fencing_token":1,"highest_token":2,"kind":"write","accepted":false,"version":5,"at":"2026-03-01T12:00:00.5Z"}],"next_cursor":"`+first.NextCursor+`"}`)
 	attempts = append([]fencing.Attempt{{Token: 9, Kind: fencing.KindWrite, At: time.Now()}}, attempts...) // a newer one shifts none
 	second := page("&limit=1&cursor=" + first.NextCursor)
 	if len(second.Attempts) != 2 || second.Attempts[1].Version != 4 { // those of one moment stay together
@@ -129,10 +165,10 @@ func TestRefusalsOfGuarded(t *testing.T) {
 	err = &fencing.StaleTokenError{Resource: "a", Presented: 33, Highest: 34}
 	for _, a := range []answered{
 		s.call("PUT", "/guarded/a", "1", "Fencing-Token: 33"),
-		s.call("POST", "/guarded/a/claim", "", "Fencing-Token: 33"),
+		s.call("POST", "/guarded/a", "", "Fencing-Token: 33"),
 	} {
 		p := a.wants(http.StatusPreconditionFailed).problem("stale-token")
-		if p.Resource != "a" || p.StaleDetails == nil || p.Presented != 33 || p.Highest != 34 {
+		if p.Resource != "a" || p.StaleDetails == nil || p.Presented != 33 || p.HighestToken != 34 {
 			t.Errorf("%s", a.body)
 		}
 	}
@@ -149,7 +185,7 @@ func TestRefusalsOfGuarded(t *testing.T) {
 		for _, a := range []answered{
 			s.call("GET", "/guarded/a", ""),
 			s.call("GET", "/history?resource=a", ""),
-			s.call("POST", "/guarded/a/claim", "", "Fencing-Token: 1"),
+			s.call("POST", "/guarded/a", "", "Fencing-Token: 1"),
 			s.call("PUT", "/guarded/a", "1", "Fencing-Token: 1"),
 		} {
 			a.wants(http.StatusServiceUnavailable).problem("guard-unavailable")
@@ -193,13 +229,13 @@ func TestFullGuard(t *testing.T) {
 	s := newService(t, f, func(o *api.Options) { o.MaxRecords = fencing.Usage{Records: 3, Bytes: 8} })
 	const token = "Fencing-Token: 1"
 	s.call("PUT", "/guarded/old", "54321", token).wants(http.StatusOK)
-	s.call("POST", "/guarded/old/claim", "", token).wants(http.StatusOK)
+	s.call("POST", "/guarded/old", "", token).wants(http.StatusOK)
 	if gone := s.call("DELETE", "/guarded/old", "", token); gone.status != http.StatusOK || !strings.Contains(gone.body, `"value":null`) {
 		t.Errorf("a delete: %d %s", gone.status, gone.body)
 	}
 	s.call("PUT", "/guarded/old", "654321", token).problem("too-many-records")
 	s.call("PUT", "/guarded/new", "1", token).problem("too-many-records")
-	s.call("POST", "/guarded/new/claim", "", token).problem("too-many-records")
+	s.call("POST", "/guarded/new", "", token).problem("too-many-records")
 	s.call("DELETE", "/guarded/old", "{}", token, "Content-Type: application/json").refusedField("body")
 	s.call("DELETE", "/guarded/old", "").problem("token-required")
 }
@@ -229,15 +265,15 @@ func TestRecordsOfACaller(t *testing.T) {
 	put("w", "b", "123456").problem("record-limit")
 	s.call("DELETE", "/guarded/a", "", bearer("w"), "Fencing-Token: 1").wants(http.StatusOK)
 	put("w", "b", "123456").wants(http.StatusOK)
-	s.call("POST", "/guarded/b/claim", "", bearer("w"), "Fencing-Token: 1").wants(http.StatusOK)
+	s.call("POST", "/guarded/b", "", bearer("w"), "Fencing-Token: 1").wants(http.StatusOK)
 	put("w", "a", "12345").problem("record-limit") // a claim leaves the bytes of b
-	s.call("POST", "/guarded/c/claim", "", bearer("w"), "Fencing-Token: 1").problem("record-limit")
+	s.call("POST", "/guarded/c", "", bearer("w"), "Fencing-Token: 1").problem("record-limit")
 	put("v", "a", "1234567890").wants(http.StatusOK) // now the other's
 	fail = &fencing.StaleTokenError{Resource: "c", Presented: 1, Highest: 9}
 	put("w", "c", "1").wants(http.StatusPreconditionFailed)
 	fail = nil
-	s.call("POST", "/guarded/d/claim", "", bearer("w"), "Fencing-Token: 1").wants(http.StatusOK)
-	s.call("POST", "/guarded/b/claim", "", bearer("w"), "Fencing-Token: 1").wants(http.StatusOK)
+	s.call("POST", "/guarded/d", "", bearer("w"), "Fencing-Token: 1").wants(http.StatusOK)
+	s.call("POST", "/guarded/b", "", bearer("w"), "Fencing-Token: 1").wants(http.StatusOK)
 	put("w", "e", "1").problem("record-limit")
 }
 

@@ -48,6 +48,7 @@ type fake struct {
 	read    func(resource string) (fencing.Record, error)
 	usage   func() fencing.Usage
 	history func(resource string, limit int) ([]fencing.Attempt, error)
+	records func(prefix, after string, limit int) ([]fencing.Record, error)
 }
 
 func (f *fake) unexpected(call string) { f.t.Errorf("unexpected call: %s", call) }
@@ -169,6 +170,14 @@ func (f *fake) Read(_ context.Context, resource string) (fencing.Record, error) 
 		return fencing.Record{}, nil
 	}
 	return f.read(resource)
+}
+
+func (f *fake) Records(_ context.Context, prefix, after string, limit int) ([]fencing.Record, error) {
+	if f.records == nil {
+		f.unexpected("Records")
+		return nil, nil
+	}
+	return f.records(prefix, after, limit)
 }
 
 func (f *fake) History(_ context.Context, resource string, limit int) ([]fencing.Attempt, error) {

@@ -25,7 +25,7 @@ import (
 
 func TestUnknownPathsAndMethods(t *testing.T) {
 	s := newService(t, &fake{})
-	for _, path := range []string{"/lock", "/locksx", "/leases", "/leases/", "/leases/" + leaseID, "/leases/" + leaseID + "/extend", "/problems/", "/problems", "/guarded", "/metrics", "/debug/pprof/", "//locks"} {
+	for _, path := range []string{"/lock", "/locksx", "/leases", "/leases/", "/leases/" + leaseID, "/leases/" + leaseID + "/extend", "/problems/", "/problems", "/guardedx", "/metrics", "/debug/pprof/", "//locks"} {
 		s.call("GET", path, "").wants(http.StatusNotFound).problem("not-found")
 	}
 	s.call("PATCH", "/nowhere", "").wants(http.StatusNotFound).problem("not-found")
@@ -36,7 +36,7 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 		{"POST", "/locks/a%2Fb", "GET, HEAD"},
 		{"GET", "/leases/current/extend", "POST"},
 		{"PATCH", "/leases/current", "GET, HEAD, DELETE"},
-		{"PATCH", "/guarded/a", "GET, HEAD, PUT, DELETE"},
+		{"PATCH", "/guarded/a", "GET, HEAD, POST, PUT, DELETE"},
 		{"OPTIONS", "/healthz", "GET, HEAD"},
 	} {
 		a := s.call(c.method, c.path, "").wants(http.StatusMethodNotAllowed)

@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/fencelock/fencelock/api/access"
+	"github.com/fencelock/fencelock/api/activity"
 	"github.com/fencelock/fencelock/api/events"
 	"github.com/fencelock/fencelock/api/leases"
 	"github.com/fencelock/fencelock/api/places"
@@ -28,6 +29,8 @@ type lifecycle struct {
 	metrics *lockMetrics
 	events  *events.Hub
 	tracer  trace.Tracer // nil for none
+
+	activity activity.Log
 }
 
 // Acquire is Service.Acquire on behalf of who, within who's limits. who is nil
@@ -51,7 +54,9 @@ func (l *lifecycle) Acquire(ctx context.Context, who *access.Identity, req *lock
 		outcome = outcomePolled
 	}
 	endAcquire(span, &lease, outcome)
-	l.metrics.acquired(req, outcome, time.Since(began))
+	took := time.Since(began)
+	l.metrics.acquired(req, outcome, took)
+	l.remember(req, outcome, &lease, took)
 	if err != nil {
 		return lease, err
 	}
@@ -138,9 +143,9 @@ func (l *lifecycle) Release(ctx context.Context, who *access.Identity, leaseID s
 	case outcomeReleased:
 		now := time.Now()
 		if lease, known := l.live.Release(leaseID, now.Add(l.taken(ctx, who, leaseID)), now); known {
-			l.metrics.held(lease.Resource, lease.Granted)
+			l.ended(lease.Resource, lease.Granted)
 		} else if terms, err := l.service.ReadLeaseID(ctx, leaseID); err == nil { // granted by another server, or before a restart
-			l.metrics.held(terms.Resources[0], terms.Granted)
+			l.ended(terms.Resources[0], terms.Granted)
 		}
 	case outcomeNotHeld:
 		// A repeated release finds nothing, too: a lease counts as lost only if this
@@ -294,5 +299,14 @@ func (l *lifecycle) settle(ctx context.Context, lease leases.Lease) {
 		l.metrics.unseen.Inc()
 	case end == lockcore.EndExpired:
 		l.metrics.lost[lostByExpiry].Inc()
+		l.activity.Ended(time.Now(), lease.Resource, time.Since(lease.Granted))
 	}
+}
+
+// ended counts how long a lease was held that has been released now.
+func (l *lifecycle) ended(resource string, granted time.Time) {
+	now := time.Now()
+	held := max(0, now.Sub(granted))
+	l.metrics.held(resource, held)
+	l.activity.Ended(now, resource, held)
 }

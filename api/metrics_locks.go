@@ -24,6 +24,7 @@ const (
 	outcomeReleased   = "released"
 	outcomeTimeout    = "wait_timeout"
 	outcomePolled     = "polled"
+	outcomeHeld       = "held"
 	outcomeNotHeld    = "not_held"
 	outcomeNoQuorum   = "no_quorum"
 	outcomeStopping   = "stopping"
@@ -41,7 +42,7 @@ var refusals = []struct {
 	{outcomeGone, context.Canceled},
 	{outcomeGone, context.DeadlineExceeded},
 	{outcomeTimeout, lockcore.ErrWaitTimeout},
-	{"held", lockcore.ErrHeld},
+	{outcomeHeld, lockcore.ErrHeld},
 	{outcomeNotHeld, lockcore.ErrNotHeld},
 	{"max_hold", lockcore.ErrMaxHold},
 	{outcomeNoQuorum, lockcore.ErrNoQuorum},
@@ -53,7 +54,7 @@ var refusals = []struct {
 
 var (
 	acquireOutcomes = []string{
-		outcomeGranted, outcomeExisting, "held", outcomeTimeout, outcomePolled, outcomeNoQuorum, "too_many_waiters", outcomeStopping,
+		outcomeGranted, outcomeExisting, outcomeHeld, outcomeTimeout, outcomePolled, outcomeNoQuorum, "too_many_waiters", outcomeStopping,
 		outcomeGone, "idempotency_mismatch", "tokens_exhausted", outcomeInvalid, outcomeUnexpected,
 	}
 	extendOutcomes  = []string{outcomeGranted, outcomeNotHeld, "max_hold", outcomeNoQuorum, outcomeGone, outcomeInvalid, outcomeUnexpected}
@@ -210,6 +211,6 @@ func waited(outcome string) bool {
 }
 
 // held counts how long a lease was held that has been released now.
-func (m *lockMetrics) held(resource string, granted time.Time) {
-	m.group(resource).hold.Observe(max(0, time.Since(granted)).Seconds())
+func (m *lockMetrics) held(resource string, held time.Duration) {
+	m.group(resource).hold.Observe(held.Seconds())
 }

@@ -168,7 +168,7 @@ func TestRefusedStaleWritesAreCounted(t *testing.T) {
 	}
 	s := newService(t, f)
 	s.call("PUT", "/guarded/r", `1`, "Fencing-Token: 1").wants(http.StatusPreconditionFailed)
-	s.call("POST", "/guarded/r/claim", ``, "Fencing-Token: 1").wants(http.StatusPreconditionFailed)
+	s.call("POST", "/guarded/r", ``, "Fencing-Token: 1").wants(http.StatusPreconditionFailed)
 	s.breaks("r").wants(http.StatusNoContent)
 	s.series("fencelock_stale_writes_refused_total",
 		`fencelock_stale_writes_refused_total{operation="claim"} 1`,

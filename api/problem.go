@@ -82,7 +82,7 @@ func problems() []problem {
 		{"tokens-exhausted", http.StatusConflict, "The resource has used up its fencing tokens", lockcore.ErrTokensExhausted, ""},
 		{"no-quorum", http.StatusServiceUnavailable, "No quorum of nodes", lockcore.ErrNoQuorum, ""},
 		{"token-required", http.StatusPreconditionRequired, "A fencing token is required", errTokenRequired, ""},
-		{"proof-required", http.StatusPreconditionRequired, "A fencing proof is required", fencing.ErrNoProof, "send the fence_proof of your lease in the header Fencing-Proof, beside its token"},
+		{"proof-required", http.StatusPreconditionRequired, "A fencing proof is required", fencing.ErrNoProof, "send the fencing_proof of your lease in the header Fencing-Proof, beside its token"},
 		{"proof-refused", http.StatusForbidden, "The fencing proof is refused", fencing.ErrProof, "the proof does not show that the token was granted for the resource: send the token and the proof of the same lease"},
 		{"stale-token", http.StatusPreconditionFailed, "The fencing token is stale", fencing.ErrStaleToken, "a larger token was seen, so another lease has held the resource since: stop, and acquire again"},
 		{"record-not-found", http.StatusNotFound, "There is no such record", fencing.ErrNotFound, "the resource was never written or claimed"},
@@ -140,7 +140,7 @@ func (a *refusal) details(err error) {
 	describe(err, a.noQuorum)
 	describe(err, func(e *fencing.StaleTokenError) {
 		a.Resource = e.Resource
-		a.StaleDetails = &wire.StaleDetails{Presented: int64(e.Presented), Highest: int64(e.Highest)}
+		a.StaleDetails = &wire.StaleDetails{Presented: int64(e.Presented), HighestToken: int64(e.Highest)}
 	})
 	describe(err, func(e *fencing.ProofError) { a.Resource = e.Resource })
 	describe(err, func(e *hostError) { a.Detail = e.Error() })

@@ -15,11 +15,11 @@ func (s *Server) prove(lease *wire.Lease) {
 		return
 	}
 	if lease.FencingToken != 0 {
-		lease.FenceProof = keys.Prove(lease.Resource, fencing.Token(lease.FencingToken))
+		lease.FencingProof = keys.Prove(lease.Resource, fencing.Token(lease.FencingToken))
 	}
 	for i := range lease.Resources {
 		part := &lease.Resources[i]
-		part.FenceProof = keys.Prove(part.Resource, fencing.Token(part.FencingToken))
+		part.FencingProof = keys.Prove(part.Resource, fencing.Token(part.FencingToken))
 	}
 }
 

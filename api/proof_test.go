@@ -43,19 +43,19 @@ func TestLeasesCarryProofs(t *testing.T) {
 	} {
 		got := decode[wire.Lease](s.send(call).wants(http.StatusOK))
 		want(t, what+": lease id", got.LeaseID, lease.LeaseID)
-		want(t, what+": proof", got.FenceProof, lease.FenceProof)
+		want(t, what+": proof", got.FencingProof, lease.FencingProof)
 	}
-	if err := keys.Verify("r", fencing.Token(lease.FencingToken), lease.FenceProof); err != nil {
+	if err := keys.Verify("r", fencing.Token(lease.FencingToken), lease.FencingProof); err != nil {
 		t.Error(err)
 	}
 	s.call("DELETE", "/leases/current", "", "Fencelock-Lease: "+lease.LeaseID).wants(http.StatusNoContent)
 
 	several := decode[wire.Lease](s.call("POST", "/locks", `{"resources":["a","b"]}`).wants(http.StatusCreated))
 	extended := decode[wire.Lease](s.call("POST", "/leases/current/extend", "", "Fencelock-Lease: "+several.LeaseID).wants(http.StatusOK))
-	want(t, "proof of several", several.FenceProof, "")
+	want(t, "proof of several", several.FencingProof, "")
 	for _, lease := range []wire.Lease{several, extended} {
 		for _, part := range lease.Resources {
-			if err := keys.Verify(part.Resource, fencing.Token(part.FencingToken), part.FenceProof); err != nil {
+			if err := keys.Verify(part.Resource, fencing.Token(part.FencingToken), part.FencingProof); err != nil {
 				t.Error(err)
 			}
 		}
@@ -109,38 +109,38 @@ func TestGuardedRecordsDemandProofs(t *testing.T) {
 	other := decode[wire.Lease](s.call("POST", "/locks", `{"resource":"r2"}`).wants(http.StatusCreated))
 	big := fmt.Sprintf("Fencing-Token: %d", fencing.MaxToken)
 	for _, method := range []string{"PUT", "POST"} {
-		body, claim := "1", ""
+		body := "1"
 		if method == "POST" {
-			body, claim = "", "/claim"
+			body = ""
 		}
-		s.call(method, "/guarded/r"+claim, body, tokenHeader(lease)).wants(http.StatusPreconditionRequired).problem("proof-required")
-		s.call(method, "/guarded/r"+claim, body, big).wants(http.StatusPreconditionRequired).problem("proof-required")
-		s.call(method, "/guarded/r"+claim, body, big, proofHeader(lease.FenceProof)).wants(http.StatusForbidden).problem("proof-refused")
-		s.call(method, "/guarded/r"+claim, body, tokenHeader(lease), proofHeader(other.FenceProof)).wants(http.StatusForbidden).problem("proof-refused")
-		s.call(method, "/guarded/r2"+claim, body, tokenHeader(lease), proofHeader(lease.FenceProof)).wants(http.StatusForbidden).problem("proof-refused")
-		s.call(method, "/guarded/r"+claim, body, tokenHeader(lease), proofHeader("k1.nonsense")).wants(http.StatusForbidden).problem("proof-refused")
-		s.call(method, "/guarded/r"+claim, body, tokenHeader(lease), proofHeader(proofKeys(t, "k2").Prove("r", fencing.Token(lease.FencingToken)))).wants(http.StatusForbidden).problem("proof-refused")
-		s.call(method, "/guarded/r"+claim, body, tokenHeader(lease), proofHeader(lease.FenceProof), proofHeader(lease.FenceProof)).refusedField("Fencing-Proof")
+		s.call(method, "/guarded/r", body, tokenHeader(lease)).wants(http.StatusPreconditionRequired).problem("proof-required")
+		s.call(method, "/guarded/r", body, big).wants(http.StatusPreconditionRequired).problem("proof-required")
+		s.call(method, "/guarded/r", body, big, proofHeader(lease.FencingProof)).wants(http.StatusForbidden).problem("proof-refused")
+		s.call(method, "/guarded/r", body, tokenHeader(lease), proofHeader(other.FencingProof)).wants(http.StatusForbidden).problem("proof-refused")
+		s.call(method, "/guarded/r2", body, tokenHeader(lease), proofHeader(lease.FencingProof)).wants(http.StatusForbidden).problem("proof-refused")
+		s.call(method, "/guarded/r", body, tokenHeader(lease), proofHeader("k1.nonsense")).wants(http.StatusForbidden).problem("proof-refused")
+		s.call(method, "/guarded/r", body, tokenHeader(lease), proofHeader(proofKeys(t, "k2").Prove("r", fencing.Token(lease.FencingToken)))).wants(http.StatusForbidden).problem("proof-refused")
+		s.call(method, "/guarded/r", body, tokenHeader(lease), proofHeader(lease.FencingProof), proofHeader(lease.FencingProof)).refusedField("Fencing-Proof")
 	}
 	// None of it has left a mark.
 	s.call("GET", "/guarded/r", "").wants(http.StatusNotFound)
 	s.call("GET", "/guarded/r2", "").wants(http.StatusNotFound)
-	s.call("POST", "/guarded/r/claim", "", tokenHeader(lease), proofHeader(lease.FenceProof)).wants(http.StatusOK)
-	record := decode[wire.Record](s.call("PUT", "/guarded/r", "1", tokenHeader(lease), proofHeader(lease.FenceProof)).wants(http.StatusOK))
-	want(t, "mark", record.FencingToken, lease.FencingToken)
+	s.call("POST", "/guarded/r", "", tokenHeader(lease), proofHeader(lease.FencingProof)).wants(http.StatusOK)
+	record := decode[wire.Record](s.call("PUT", "/guarded/r", "1", tokenHeader(lease), proofHeader(lease.FencingProof)).wants(http.StatusOK))
+	want(t, "mark", record.HighestToken, lease.FencingToken)
 
 	// The key is changed: the old one verifies as long as it is kept.
 	keys = proofKeys(t, "k2", "k1")
 	extended := decode[wire.Lease](s.call("POST", "/leases/current/extend", "", "Fencelock-Lease: "+lease.LeaseID).wants(http.StatusOK))
-	if !strings.HasPrefix(extended.FenceProof, "k2.") {
-		t.Errorf("proof %s, want one by the first key", extended.FenceProof)
+	if !strings.HasPrefix(extended.FencingProof, "k2.") {
+		t.Errorf("proof %s, want one by the first key", extended.FencingProof)
 	}
-	for _, proof := range []string{lease.FenceProof, extended.FenceProof} {
+	for _, proof := range []string{lease.FencingProof, extended.FencingProof} {
 		s.call("PUT", "/guarded/r", "1", tokenHeader(lease), proofHeader(proof)).wants(http.StatusOK)
 	}
 	keys = proofKeys(t, "k2")
-	s.call("PUT", "/guarded/r", "1", tokenHeader(lease), proofHeader(lease.FenceProof)).wants(http.StatusForbidden).problem("proof-refused")
-	s.call("PUT", "/guarded/r", "1", tokenHeader(lease), proofHeader(extended.FenceProof)).wants(http.StatusOK)
+	s.call("PUT", "/guarded/r", "1", tokenHeader(lease), proofHeader(lease.FencingProof)).wants(http.StatusForbidden).problem("proof-refused")
+	s.call("PUT", "/guarded/r", "1", tokenHeader(lease), proofHeader(extended.FencingProof)).wants(http.StatusOK)
 }
 
 // Where none is demanded, a proof is nobody's business.

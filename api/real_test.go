@@ -175,13 +175,13 @@ func TestRealGuard(t *testing.T) {
 	s.breaks("a/b").wants(http.StatusNoContent)
 	young := decode[wire.Lease](s.call("POST", "/locks", `{"resource":"a/b"}`).wants(http.StatusCreated))
 
-	claimed := decode[wire.Record](s.call("POST", "/guarded/a/b/claim", "", tokenHeader(young)).wants(http.StatusOK))
-	if claimed.Version != 0 || string(claimed.Value) != "null" || claimed.FencingToken != young.FencingToken {
+	claimed := decode[wire.Record](s.call("POST", "/guarded/a/b", "", tokenHeader(young)).wants(http.StatusOK))
+	if claimed.Version != 0 || string(claimed.Value) != "null" || claimed.HighestToken != young.FencingToken {
 		t.Errorf("claimed record %+v", claimed)
 	}
 	// The claim alone refuses the older holder's write: rule 15.
 	stale := s.call("PUT", "/guarded/a/b", `{"by":"old"}`, tokenHeader(old)).wants(http.StatusPreconditionFailed).problem("stale-token")
-	if stale.Presented != old.FencingToken || stale.Highest != young.FencingToken {
+	if stale.Presented != old.FencingToken || stale.HighestToken != young.FencingToken {
 		t.Errorf("refusal %+v", stale)
 	}
 	for version := range 3 {
@@ -191,7 +191,7 @@ func TestRealGuard(t *testing.T) {
 	read := decode[wire.Record](s.call("GET", "/guarded/a/b", "").wants(http.StatusOK))
 	want(t, "value", string(read.Value), `{"n":2}`)
 	history := decode[wire.HistoryPage](s.call("GET", "/history?resource=a/b&limit=5", "").wants(http.StatusOK))
-	if len(history.Attempts) != 5 || history.Attempts[3].Accepted || history.Attempts[3].Highest != young.FencingToken || history.Attempts[4].Kind != "claim" {
+	if len(history.Attempts) != 5 || history.Attempts[3].Accepted || history.Attempts[3].HighestToken != young.FencingToken || history.Attempts[4].Kind != "claim" {
 		t.Errorf("history %+v", history)
 	}
 }

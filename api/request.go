@@ -182,6 +182,7 @@ func waitSeconds(digits string) (time.Duration, error) {
 // The query parameters of the operations that have any.
 var (
 	listParameters    = []string{"prefix", "search", "limit", "cursor"}
+	recordParameters  = []string{"prefix", "limit", "cursor"}
 	historyParameters = []string{"resource", "limit", "cursor"}
 	eventParameters   = []string{"prefix", "resource", "recent"}
 )

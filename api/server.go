@@ -53,7 +53,7 @@ type Options struct {
 	Hosts *Hosts
 	// Audit gets a line for each administrative act, also a refused one; nil for Logger.
 	Audit *slog.Logger
-	// Proofs gives the latest keys for leases' fence_proof; nil for no proofs.
+	// Proofs gives the latest keys for leases' fencing_proof; nil for no proofs.
 	Proofs func() *fencing.ProofKeys
 	// ProofRequired makes the guarded records demand a proof.
 	ProofRequired bool
@@ -160,6 +160,7 @@ func (s *Server) routes() {
 	s.route(http.MethodPost, currentLease+"/extend", s.extend)
 	s.route(http.MethodDelete, currentLease, s.release)
 
+	s.get("/guarded", s.lists.within(errListLimit, s.listRecords), recordParameters...)
 	s.get("/guarded/*", s.readRecord)
 	s.route(http.MethodPut, "/guarded/*", s.writeRecord)
 	s.route(http.MethodPost, "/guarded/*", s.claimRecord)
@@ -169,6 +170,7 @@ func (s *Server) routes() {
 	s.get("/events", s.events, eventParameters...)
 	s.consoleRoutes()
 
+	s.get("/activity", s.activity)
 	s.get("/whoami", s.whoami)
 	s.get("/healthz", s.healthz)
 	s.get("/readyz", s.readyz)
@@ -198,8 +200,7 @@ func (s *Server) methodNotAllowed(w http.ResponseWriter, r *http.Request) error 
 	}
 	var allowed []string
 	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete} {
-		claims := method == http.MethodPost && strings.HasPrefix(path, guardedPrefix) // see claimRecord
-		if s.router.Match(chi.NewRouteContext(), method, path) && (!claims || strings.HasSuffix(path, claimSuffix)) {
+		if s.router.Match(chi.NewRouteContext(), method, path) {
 			allowed = append(allowed, method)
 		}
 	}

@@ -195,10 +195,10 @@ func TestRealEvents(t *testing.T) {
 
 	s.call("PUT", "/guarded/orders/1", `1`, tokenHeader(second)).wants(200)
 	s.call("PUT", "/guarded/orders/1", `2`, tokenHeader(first)).wants(412)
-	if e = l.next(wire.EventStaleToken); e.FencingToken != first.FencingToken || e.Highest != second.FencingToken || e.Attempt != "write" {
+	if e = l.next(wire.EventStaleToken); e.FencingToken != first.FencingToken || e.HighestToken != second.FencingToken || e.Attempt != "write" {
 		t.Errorf("%+v", e)
 	}
-	s.call("POST", "/guarded/orders/1/claim", "", tokenHeader(first)).wants(412)
+	s.call("POST", "/guarded/orders/1", "", tokenHeader(first)).wants(412)
 	if e = l.next(wire.EventStaleToken); e.Attempt != "claim" {
 		t.Errorf("%+v", e)
 	}

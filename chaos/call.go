@@ -175,10 +175,10 @@ func leaseHeader(id string) http.Header {
 	return http.Header{wire.HeaderLease: {id}}
 }
 
-// claim is POST /guarded/{resource}/claim with the token; it returns what it read.
+// claim is POST /guarded/{resource} with the token; it returns what it read.
 func (s *Stand) claim(ctx context.Context, h *history, o *op) (value string) {
 	o.Kind = opClaim
-	r := request{method: http.MethodPost, path: guardedPath(o.Resource) + "/claim", header: o.tokenHeader()}
+	r := request{method: http.MethodPost, path: guardedPath(o.Resource), header: o.tokenHeader()}
 	s.call(ctx, h, o, r, func(a *answer) { value = o.readRecord(a) })
 	return value
 }
@@ -214,7 +214,7 @@ func (o *op) readRecord(a *answer) (value string) {
 			a.status = 0
 			break
 		}
-		o.Highest = refusal.Highest
+		o.Highest = refusal.HighestToken
 	}
 	return value
 }

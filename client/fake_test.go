@@ -82,7 +82,7 @@ func leaseOf(body wire.AcquireRequest) wire.Lease {
 	}
 	granted.Kind, granted.Resource, granted.FencingToken = wire.KindBundle, "", 0
 	for _, resource := range slices.Sorted(slices.Values(body.Resources)) {
-		granted.Resources = append(granted.Resources, wire.LeasePart{Resource: resource, FencingToken: 34, FenceProof: fakeProof})
+		granted.Resources = append(granted.Resources, wire.LeasePart{Resource: resource, FencingToken: 34, FencingProof: fakeProof})
 	}
 	return granted
 }
@@ -116,7 +116,7 @@ func (f *fake) answers(answer func(*http.Request) *http.Response) {
 
 func lease(ttl time.Duration) wire.Lease {
 	return wire.Lease{
-		Kind: wire.KindLease, Resource: "r", LeaseID: fakeID, FencingToken: 34, FenceProof: fakeProof,
+		Kind: wire.KindLease, Resource: "r", LeaseID: fakeID, FencingToken: 34, FencingProof: fakeProof,
 		TTLMS: ttl.Milliseconds(), ValidityMS: ttl.Milliseconds(),
 	}
 }

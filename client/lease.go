@@ -247,10 +247,10 @@ func (l *Lease) ID() string { return l.id.reveal() }
 // lease of several resources, see Parts.
 func (l *Lease) Token() fencing.Token { return fencing.Token(l.Wire().FencingToken) }
 
-// Proof is the fence_proof of the lease's token, for guards that demand one; ""
+// Proof is the fencing_proof of the lease's token, for guards that demand one; ""
 // if the service makes none (FENCELOCK_PROOF_KEY_FILE), and for a lease of several
 // resources, see Parts.
-func (l *Lease) Proof() string { return l.granted().lease.FenceProof }
+func (l *Lease) Proof() string { return l.granted().lease.FencingProof }
 
 // Part is one resource of a lease.
 type Part struct {
@@ -259,7 +259,7 @@ type Part struct {
 	proof    secret
 }
 
-// Proof is the fence_proof of the token, as Lease.Proof.
+// Proof is the fencing_proof of the token, as Lease.Proof.
 func (p Part) Proof() string { return p.proof.reveal() }
 
 // Parts are the resources of the lease, with a token each, in the order of their
@@ -267,11 +267,11 @@ func (p Part) Proof() string { return p.proof.reveal() }
 func (l *Lease) Parts() []Part {
 	now := l.Wire()
 	if len(now.Resources) == 0 {
-		return []Part{{now.Resource, fencing.Token(now.FencingToken), hide(now.FenceProof)}}
+		return []Part{{now.Resource, fencing.Token(now.FencingToken), hide(now.FencingProof)}}
 	}
 	parts := make([]Part, len(now.Resources))
 	for i, p := range now.Resources {
-		parts[i] = Part{p.Resource, fencing.Token(p.FencingToken), hide(p.FenceProof)}
+		parts[i] = Part{p.Resource, fencing.Token(p.FencingToken), hide(p.FencingProof)}
 	}
 	return parts
 }

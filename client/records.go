@@ -65,13 +65,10 @@ func (c *Client) record(ctx context.Context, op, resource string, call call) (fe
 	}
 	var record wire.Record
 	call.path, call.named, call.resource, call.into, call.name = recordPath+url.PathEscape(resource), resource, resource, &record, op
-	if op == "claim" {
-		call.path += "/claim"
-	}
 	if _, err := c.do(ctx, call); err != nil {
 		return fencing.Record{}, failed(op, resource, err)
 	}
-	return fencing.Record{Resource: record.Resource, Mark: fencing.Token(record.FencingToken), Value: nonNull(record.Value), Version: record.Version}, nil
+	return fencing.Record{Resource: record.Resource, Mark: fencing.Token(record.HighestToken), Value: nonNull(record.Value), Version: record.Version}, nil
 }
 
 const recordPath = "/guarded/"
@@ -82,6 +79,30 @@ func nonNull(value json.RawMessage) json.RawMessage {
 		return nil
 	}
 	return value
+}
+
+// Records returns the records whose resource begins with prefix, in the order of their bytes
+// and without their values. It ends with the first error.
+func (c *Client) Records(ctx context.Context, prefix string) iter.Seq2[fencing.Record, error] {
+	return func(yield func(fencing.Record, error) bool) {
+		query := url.Values{"prefix": {prefix}, "limit": {"1000"}}
+		for {
+			var page wire.RecordPage
+			if _, err := c.do(ctx, call{method: http.MethodGet, path: "/guarded?" + query.Encode(), into: &page, name: "records"}); err != nil {
+				yield(fencing.Record{}, failed("records", prefix, err))
+				return
+			}
+			for _, r := range page.Records {
+				if !yield(fencing.Record{Resource: r.Resource, Mark: fencing.Token(r.HighestToken), Version: r.Version}, nil) {
+					return
+				}
+			}
+			if page.NextCursor == "" {
+				return
+			}
+			query.Set("cursor", page.NextCursor)
+		}
+	}
 }
 
 // History returns the newest hundred writes and claims of a record, refused ones too, the
@@ -101,7 +122,7 @@ func (c *Client) History(ctx context.Context, resource string) iter.Seq2[fencing
 			}
 			for _, a := range page.Attempts {
 				attempt := fencing.Attempt{
-					Token: fencing.Token(a.FencingToken), Highest: fencing.Token(a.Highest), Kind: fencing.AttemptKind(a.Kind),
+					Token: fencing.Token(a.FencingToken), Highest: fencing.Token(a.HighestToken), Kind: fencing.AttemptKind(a.Kind),
 					Accepted: a.Accepted, Version: a.Version, At: a.At,
 				}
 				if !yield(attempt, nil) {

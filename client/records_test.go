@@ -43,7 +43,7 @@ func TestRecords(t *testing.T) {
 		if strings.HasSuffix(r.URL.Path, "/none") {
 			return 404, `{"type":"/problems/record-not-found","title":"No record","status":404}`
 		}
-		return 200, `{"resource":"a/1","fencing_token":7,"value":{"paid":true},"version":2}`
+		return 200, `{"resource":"a/1","highest_token":7,"value":{"paid":true},"version":2}`
 	})
 	claim := fencing.Claim{Resource: "a/1", Token: 7, Proof: "proof"}
 	for i, call := range []func() (fencing.Record, error){
@@ -59,7 +59,7 @@ func TestRecords(t *testing.T) {
 			t.Errorf("call %d gives %+v, %v", i, record, err)
 		}
 	}
-	want := []string{"GET /guarded/a%2F1 ", "POST /guarded/a%2F1/claim 7", "PUT /guarded/a%2F1 7", "DELETE /guarded/a%2F1 7"}
+	want := []string{"GET /guarded/a%2F1 ", "POST /guarded/a%2F1 7", "PUT /guarded/a%2F1 7", "DELETE /guarded/a%2F1 7"}
 	for i, r := range *sent {
 		if got := r.Method + " " + r.URL.EscapedPath() + " " + r.Header.Get("Fencing-Token"); got != want[i] {
 			t.Errorf("request %d is %s, want %s", i, got, want[i])
@@ -83,10 +83,10 @@ func TestRefusedWrites(t *testing.T) {
 	if _, err := c.WriteRecord(t.Context(), claim, json.RawMessage(`1`)); !errors.Is(err, client.ErrUnavailable) || len(*sent) != 1 {
 		t.Errorf("%v after %d requests", err, len(*sent))
 	}
-	status, body = 412, `{"type":"/problems/stale-token","title":"Stale","status":412,"resource":"a","presented":7,"highest":9}`
+	status, body = 412, `{"type":"/problems/stale-token","title":"Stale","status":412,"resource":"a","presented":7,"highest_token":9}`
 	_, err := c.WriteRecord(t.Context(), claim, json.RawMessage(`1`))
 	problem, _ := asType[*client.ProblemError](err)
-	if !errors.Is(err, client.ErrLeaseLost) || !errors.Is(err, fencing.ErrStaleToken) || problem == nil || problem.Highest != 9 {
+	if !errors.Is(err, client.ErrLeaseLost) || !errors.Is(err, fencing.ErrStaleToken) || problem == nil || problem.HighestToken != 9 {
 		t.Errorf("a stale token gives %v", err)
 	}
 	if !errors.Is(&fencing.StaleTokenError{}, client.ErrLeaseLost) {
@@ -103,10 +103,14 @@ func TestHistoryAndLocks(t *testing.T) {
 		switch {
 		case r.URL.Path == "/locks/a":
 			return 200, `{"resource":"a","held":true,"holder":"me","fencing_token":7,"remaining_ms":1500,"ttl_ms":2000,"held_ms":500,"waiters":1,"queue":[{"holder":"b","waiting_ms":30}]}`
+		case r.URL.RequestURI() == "/guarded?limit=1000&prefix=a%2F":
+			return 200, `{"records":[{"resource":"a/1","highest_token":7,"version":2}],"next_cursor":"a/1"}`
+		case r.URL.RequestURI() == "/guarded?cursor=a%2F1&limit=1000&prefix=a%2F":
+			return 200, `{"records":[{"resource":"a/2","highest_token":9,"version":0}]}`
 		case r.URL.Query().Get("cursor") == "":
-			return 200, `{"resource":"a","attempts":[{"fencing_token":3,"highest":4,"kind":"write","accepted":false,"version":1,"at":"2026-03-01T12:00:00Z"}],"next_cursor":"more"}`
+			return 200, `{"resource":"a","attempts":[{"fencing_token":3,"highest_token":4,"kind":"write","accepted":false,"version":1,"at":"2026-03-01T12:00:00Z"}],"next_cursor":"more"}`
 		}
-		return 200, `{"resource":"a","attempts":[{"fencing_token":4,"highest":4,"kind":"claim","accepted":true,"version":0,"at":"2026-03-01T11:00:00Z"}]}`
+		return 200, `{"resource":"a","attempts":[{"fencing_token":4,"highest_token":4,"kind":"claim","accepted":true,"version":0,"at":"2026-03-01T11:00:00Z"}]}`
 	})
 	var all []fencing.Attempt
 	for a, err := range c.History(t.Context(), "a") {
@@ -117,6 +121,16 @@ func TestHistoryAndLocks(t *testing.T) {
 	}
 	if len(all) != 2 || all[0].Token != 3 || all[0].Accepted || all[1].Kind != fencing.KindClaim || all[1].At.Hour() != 11 {
 		t.Errorf("the history is %+v", all)
+	}
+	var records []fencing.Record
+	for record, err := range c.Records(t.Context(), "a/") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		records = append(records, record)
+	}
+	if len(records) != 2 || records[0].Resource != "a/1" || records[0].Mark != 7 || records[0].Version != 2 || records[1].Mark != 9 {
+		t.Errorf("the records are %+v", records)
 	}
 	lock, err := c.Inspect(t.Context(), "a")
 	if err != nil || lock.Holder != "me" || lock.Token != 7 || lock.Remaining != 1500*time.Millisecond || lock.TTL != 2*time.Second || lock.HeldFor != 500*time.Millisecond ||

@@ -36,7 +36,7 @@ func TestNothingPrintsSecrets(t *testing.T) {
 		c     *client.Client
 	}
 	bundle := lease(0)
-	bundle.Resources = []wire.LeasePart{{Resource: "r", FencingToken: 34, FenceProof: fakeProof}}
+	bundle.Resources = []wire.LeasePart{{Resource: "r", FencingToken: 34, FencingProof: fakeProof}}
 	for name, value := range map[string]any{
 		"client": c, "lease": l, "parts": l.Parts(), "part": l.Parts()[0], "context": working,
 		"fields": struct {

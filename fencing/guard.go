@@ -31,6 +31,10 @@ type Guard interface {
 	// Read returns the record and raises nothing. ErrNotFound if the resource
 	// was neither written nor claimed.
 	Read(ctx context.Context, resource string) (Record, error)
+	// Records returns the records whose resource begins with prefix and comes after
+	// the resource after, in the order of their bytes, at most limit of them and
+	// without their values.
+	Records(ctx context.Context, prefix, after string, limit int) ([]Record, error)
 	// History returns the newest attempts first, at most limit of them; the
 	// number kept for a resource is bounded. ErrNotFound as for Read.
 	History(ctx context.Context, resource string, limit int) ([]Attempt, error)

@@ -24,7 +24,7 @@ type Lease interface {
 type Claim struct {
 	Resource string
 	Token    Token
-	Proof    string // the fence_proof of the token, a secret; "" for guards that demand none
+	Proof    string // the fencing_proof of the token, a secret; "" for guards that demand none
 }
 
 // Claims makes the claim a Lease of one resource.

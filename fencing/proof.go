@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// A proof (fence_proof) shows that a token was minted by the lock service, for
+// A proof (fencing_proof) shows that a token was minted by the lock service, for
 // the resource and no other: without one, anybody who can write could raise a
 // mark with a number that was never granted, and lock every holder out.
 //
@@ -44,7 +44,7 @@ type ProofError struct {
 
 func (e *ProofError) Error() string {
 	if e.Missing {
-		return fmt.Sprintf("no proof that token %d was minted for %q: send the fence_proof of the lease", e.Presented, e.Resource)
+		return fmt.Sprintf("no proof that token %d was minted for %q: send the fencing_proof of the lease", e.Presented, e.Resource)
 	}
 	return fmt.Sprintf("the proof does not show that token %d was minted for %q", e.Presented, e.Resource)
 }

@@ -3,6 +3,7 @@ package fencing
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 )
@@ -40,4 +41,10 @@ func CheckClaim(resource string, token Token) error {
 		return malformed(token.String())
 	}
 	return nil
+}
+
+// LastOfPrefix is a text that no resource with the prefix is larger than, and that is smaller
+// than every other resource after the prefix: the end of a range, in the order of bytes.
+func LastOfPrefix(prefix string) string {
+	return prefix + strings.Repeat(string(unicode.MaxRune), MaxResourceBytes/utf8.UTFMax)
 }

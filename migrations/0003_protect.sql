@@ -149,7 +149,7 @@ BEGIN
         USING ERRCODE = 'LK002',
               DETAIL = json_build_object('resource', p_resource, 'presented', NULL, 'highest', p_highest, 'claimed', claimed),
               HINT = format('Run this first in the transaction: SELECT fencing.claim(%s, <fencing_token of your lease>%s); For backfills, fixtures, new rows and imports there are fencing.claim_existing, fencing.unguarded and the mode inserts.',
-                  quote_literal(p_resource), CASE WHEN p_proof THEN ', <its fence_proof>' ELSE '' END);
+                  quote_literal(p_resource), CASE WHEN p_proof THEN ', <its fencing_proof>' ELSE '' END);
 END
 $$;
 COMMENT ON FUNCTION fencing._unclaimed(text, bigint, text, bigint, boolean) IS

@@ -1,5 +1,5 @@
 -- Proofs: a token that is shown to have been minted, by an HMAC-SHA256 that the
--- lock service made of resource and token (the fence_proof of a lease). Tables can
+-- lock service made of resource and token (the fencing_proof of a lease). Tables can
 -- be protected so that nothing else counts for them. Where none is, nothing here
 -- is ever called.
 
@@ -89,7 +89,7 @@ BEGIN
         USING ERRCODE = 'LK004',
               DETAIL = json_build_object('resource', p_resource, 'presented', p_token,
                   'highest', (SELECT mark FROM fencing.proven WHERE resource = p_resource COLLATE "C"), 'missing', coalesce(p_proof, '') COLLATE "C" = ''),
-              HINT = 'Call fencing.claim(resource, token, proof) with the fence_proof of the lease.';
+              HINT = 'Call fencing.claim(resource, token, proof) with the fencing_proof of the lease.';
 END
 $$;
 COMMENT ON FUNCTION fencing._unproven(text, bigint, text) IS 'raises LK004';
@@ -150,7 +150,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION fencing.claim(text, bigint, text) IS
-    'fencing.claim with the fence_proof of the lease, for tables that demand it; works for all others, too. Returns the previous proven mark. LK001: the token is stale. LK003: token or resource is malformed. LK004: the proof is missing or wrong; no mark was raised.';
+    'fencing.claim with the fencing_proof of the lease, for tables that demand it; works for all others, too. Returns the previous proven mark. LK001: the token is stale. LK003: token or resource is malformed. LK004: the proof is missing or wrong; no mark was raised.';
 
 CREATE OR REPLACE FUNCTION fencing.try_claim(resource text, token bigint, proof text, OUT accepted boolean, OUT highest bigint)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -295,7 +295,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION fencing.protect(regclass, text, boolean, text) IS
-    'fencing.protect that says whether proofs are demanded: protect(''accounts'', $$''accounts/'' || id$$, proof => true). Then only a claim with the fence_proof of the lease lets its transaction write. Marks from before count as proven at that moment.';
+    'fencing.protect that says whether proofs are demanded: protect(''accounts'', $$''accounts/'' || id$$, proof => true). Then only a claim with the fencing_proof of the lease lets its transaction write. Marks from before count as proven at that moment.';
 
 REVOKE ALL ON FUNCTION fencing.set_proof_key(text, bytea), fencing._proven(text, bigint, text), fencing._unproven(text, bigint, text),
     fencing._claim_proven(text, bigint, text) FROM PUBLIC;

@@ -34,9 +34,9 @@ type Event struct {
 	Resource     string    `json:"resource,omitempty"`
 	FencingToken int64     `json:"fencing_token,omitempty"` // 0 where it is not known
 	Holder       string    `json:"holder,omitempty"`
-	TTLMS        int64     `json:"ttl_ms,omitempty"`  // granted, extended
-	Attempt      string    `json:"attempt,omitempty"` // stale-token-refused: write, claim
-	Highest      int64     `json:"highest,omitempty"` // stale-token-refused: the guard's mark
+	TTLMS        int64     `json:"ttl_ms,omitempty"`        // granted, extended
+	Attempt      string    `json:"attempt,omitempty"`       // stale-token-refused: write, claim
+	HighestToken int64     `json:"highest_token,omitempty"` // stale-token-refused: the guard's mark
 	Inferred     bool      `json:"inferred,omitempty"`
 	Node         string    `json:"node,omitempty"`  // node
 	State        string    `json:"state,omitempty"` // node: as in Ready

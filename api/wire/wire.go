@@ -105,8 +105,8 @@ type Lease struct {
 	Slot               int             `json:"slot,omitempty"` // of a lease of one of several slots, whose name is Resource
 	LeaseID            string          `json:"lease_id"`       // secret
 	FencingToken       int64           `json:"fencing_token,omitempty"`
-	FenceProof         string          `json:"fence_proof,omitempty"` // where the server has a key for it
-	Resources          LeaseParts      `json:"resources,omitempty"`   // in the order of their names
+	FencingProof       string          `json:"fencing_proof,omitempty"` // where the server has a key for it
+	Resources          LeaseParts      `json:"resources,omitempty"`     // in the order of their names
 	TTLMS              int64           `json:"ttl_ms"`
 	ValidityMS         int64           `json:"validity_ms"`
 	WaitedMS           int64           `json:"waited_ms"`             // before the server asked the nodes for this grant
@@ -127,7 +127,7 @@ type LeaseParts []LeasePart
 type LeasePart struct {
 	Resource     string `json:"resource"`
 	FencingToken int64  `json:"fencing_token"`
-	FenceProof   string `json:"fence_proof,omitempty"`
+	FencingProof string `json:"fencing_proof,omitempty"`
 }
 
 // Lock is what anyone may see of a resource. A free one has Resource, Held and
@@ -160,9 +160,22 @@ type LockPage struct {
 // Record is a guarded record.
 type Record struct {
 	Resource     string          `json:"resource"`
-	FencingToken int64           `json:"fencing_token"` // the highest seen
+	HighestToken int64           `json:"highest_token"` // the highest seen
 	Value        json.RawMessage `json:"value"`         // null before the first write
 	Version      int64           `json:"version"`       // the number of accepted writes
+}
+
+// RecordPage is the response to GET /guarded, in the order of the resources' bytes.
+type RecordPage struct {
+	Records    []RecordSummary `json:"records"`
+	NextCursor string          `json:"next_cursor,omitempty"` // absent after the last page
+}
+
+// RecordSummary is a Record without its value.
+type RecordSummary struct {
+	Resource     string `json:"resource"`
+	HighestToken int64  `json:"highest_token"`
+	Version      int64  `json:"version"`
 }
 
 // HistoryPage is the answer to GET /history, newest first.
@@ -175,11 +188,39 @@ type HistoryPage struct {
 // Attempt is a write or a claim, accepted or refused.
 type Attempt struct {
 	FencingToken int64     `json:"fencing_token"`
-	Highest      int64     `json:"highest"` // what the token was compared with
-	Kind         string    `json:"kind"`    // write, claim
+	HighestToken int64     `json:"highest_token"` // what the token was compared with
+	Kind         string    `json:"kind"`          // write, claim
 	Accepted     bool      `json:"accepted"`
 	Version      int64     `json:"version"`
 	At           time.Time `json:"at"`
+}
+
+// Activity is the response to GET /activity: what one server remembers of its last hour.
+type Activity struct {
+	Minutes     []ActivityMinute    `json:"minutes"`      // the oldest first
+	Contended   []ContendedResource `json:"contended"`    // the one waited for most comes first
+	LongestHeld []HeldResource      `json:"longest_held"` // longest first
+}
+
+// ActivityMinute counts what happened in one minute.
+type ActivityMinute struct {
+	Start         time.Time `json:"start"`
+	Granted       int64     `json:"granted"`
+	Waited        int64     `json:"waited"`
+	RefusedWrites int64     `json:"refused_writes"`
+}
+
+// ContendedResource is a resource that requests found held.
+type ContendedResource struct {
+	Resource string `json:"resource"`
+	Requests int64  `json:"requests"`
+	WaitedMS int64  `json:"waited_ms"` // of all requests together
+}
+
+// HeldResource is a resource with the longest time for which a lease that has ended held it.
+type HeldResource struct {
+	Resource string `json:"resource"`
+	HeldMS   int64  `json:"held_ms"`
 }
 
 // Caller is the answer to GET /whoami.
@@ -300,6 +341,6 @@ type NodeOutcome struct {
 
 // StaleDetails say which token was refused: stale-token.
 type StaleDetails struct {
-	Presented int64 `json:"presented"`
-	Highest   int64 `json:"highest"`
+	Presented    int64 `json:"presented"`
+	HighestToken int64 `json:"highest_token"`
 }

@@ -97,7 +97,7 @@ func (f *fencelock) acquire(ctx context.Context, resource string) (lease, error)
 		return nil, err
 	}
 	// The first read is a claim, which carries the token.
-	return l, f.call(ctx, http.MethodPost, "/guarded/"+url.PathEscape(resource)+"/claim", "", l.Token, nil)
+	return l, f.call(ctx, http.MethodPost, "/guarded/"+url.PathEscape(resource), "", l.Token, nil)
 }
 
 func (l *fenced) token() int64     { return l.Token }

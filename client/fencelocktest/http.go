@@ -3,10 +3,12 @@ package fencelocktest
 import (
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/fencelock/fencelock/api/wire"
@@ -23,10 +25,11 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("GET /leases/current", s.ofLease(s.look))
 	mux.HandleFunc("POST /leases/current/extend", s.ofLease(s.look))
 	mux.HandleFunc("DELETE /leases/current", s.ofLease(s.release))
+	mux.HandleFunc("GET /guarded", s.listRecords)
 	mux.HandleFunc("GET /guarded/{resource}", s.readRecord)
 	mux.HandleFunc("PUT /guarded/{resource}", s.attempt(fencing.KindWrite))
 	mux.HandleFunc("DELETE /guarded/{resource}", s.attempt(fencing.KindWrite))
-	mux.HandleFunc("POST /guarded/{resource}/claim", s.attempt(fencing.KindClaim))
+	mux.HandleFunc("POST /guarded/{resource}", s.attempt(fencing.KindClaim))
 	mux.HandleFunc("GET /history", s.readHistory)
 	mux.HandleFunc("GET /events", s.events)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { write(w, http.StatusOK, wire.Health{Status: "ok"}) })
@@ -70,9 +73,9 @@ func (s *Server) attempt(kind fencing.AttemptKind) http.HandlerFunc {
 			record = &wire.Record{Resource: resource, Value: json.RawMessage("null")}
 			s.records[resource] = record
 		}
-		attempt := wire.Attempt{FencingToken: int64(token), Highest: record.FencingToken, Kind: string(kind), Accepted: int64(token) >= record.FencingToken, At: time.Now().UTC()}
+		attempt := wire.Attempt{FencingToken: int64(token), HighestToken: record.HighestToken, Kind: string(kind), Accepted: int64(token) >= record.HighestToken, At: time.Now().UTC()}
 		if attempt.Accepted {
-			record.FencingToken = int64(token)
+			record.HighestToken = int64(token)
 			if kind == fencing.KindWrite {
 				record.Version++
 				record.Value = json.RawMessage("null")
@@ -84,7 +87,7 @@ func (s *Server) attempt(kind fencing.AttemptKind) http.HandlerFunc {
 		attempt.Version = record.Version
 		s.history[resource] = append(s.history[resource], attempt)
 		if !attempt.Accepted {
-			details := &wire.StaleDetails{Presented: int64(token), Highest: attempt.Highest}
+			details := &wire.StaleDetails{Presented: int64(token), HighestToken: attempt.HighestToken}
 			problem(w, wire.Problem{Type: wire.ProblemPrefix + "stale-token", Title: "The fencing token is stale", Status: http.StatusPreconditionFailed, Resource: resource, StaleDetails: details})
 			return
 		}
@@ -101,6 +104,19 @@ func (s *Server) readRecord(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	write(w, http.StatusOK, record)
+}
+
+func (s *Server) listRecords(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	page := wire.RecordPage{Records: []wire.RecordSummary{}}
+	for _, resource := range slices.Sorted(maps.Keys(s.records)) {
+		if strings.HasPrefix(resource, r.URL.Query().Get("prefix")) {
+			record := s.records[resource]
+			page.Records = append(page.Records, wire.RecordSummary{Resource: resource, HighestToken: record.HighestToken, Version: record.Version})
+		}
+	}
+	write(w, http.StatusOK, page)
 }
 
 func (s *Server) readHistory(w http.ResponseWriter, r *http.Request) {

@@ -112,7 +112,7 @@ func (v *service) lease(g *grant, begun time.Time, f fault) answeredLease {
 		g.until = time.Now().Add(validity)
 	}
 	l := answeredLease{Later: map[string]any{"x": []int{1}}, Lease: wire.Lease{
-		Kind: wire.KindLease, Resource: g.resource, LeaseID: g.id, FencingToken: g.token, FenceProof: "k1.secret-proof",
+		Kind: wire.KindLease, Resource: g.resource, LeaseID: g.id, FencingToken: g.token, FencingProof: "k1.secret-proof",
 		TTLMS: g.ttl.Milliseconds(), ValidityMS: validity.Milliseconds(), WaitedMS: time.Since(begun).Milliseconds(),
 	}}
 	if !g.capped.IsZero() {

@@ -61,7 +61,7 @@ func TestEmbeddedBackup(t *testing.T) {
 	p = begin()
 	var record wire.Record
 	p.wants(p.ask(&record, "GET", "/guarded/a", ""), http.StatusOK)
-	if record.FencingToken != kept || string(record.Value) != fmt.Sprint(kept) {
+	if record.HighestToken != kept || string(record.Value) != fmt.Sprint(kept) {
 		t.Errorf("the record is %+v, want that of token %d", record, kept)
 	}
 	write(p, kept-1, http.StatusPreconditionFailed)
@@ -169,7 +169,7 @@ func TestMariaDBBackup(t *testing.T) {
 	documented(t, dir, "mariadb ", env...)
 	var record wire.Record
 	p.wants(p.ask(&record, "GET", "/guarded/a", ""), http.StatusOK)
-	if record.FencingToken != 34 || string(record.Value) != "34" {
+	if record.HighestToken != 34 || string(record.Value) != "34" {
 		t.Errorf("the record is %+v, want that of token 34", record)
 	}
 	write(33, http.StatusPreconditionFailed)

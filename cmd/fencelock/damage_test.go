@@ -109,8 +109,8 @@ func damagedFiles(t *testing.T, every int) {
 			for resource, token := range records {
 				var record wire.Record
 				p.wants(p.ask(&record, "GET", "/guarded/"+resource, ""), http.StatusOK)
-				if record.FencingToken != token {
-					t.Errorf("the record of %s has the mark %d, was %d", resource, record.FencingToken, token)
+				if record.HighestToken != token {
+					t.Errorf("the record of %s has the mark %d, was %d", resource, record.HighestToken, token)
 				}
 			}
 			for resource, token := range locks {

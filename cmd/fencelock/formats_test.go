@@ -93,7 +93,7 @@ func wantStoredRecord(p *process, had given) {
 	path := "/guarded/" + url.PathEscape(had.Record)
 	var record wire.Record
 	p.wants(p.ask(&record, "GET", path, ""), http.StatusOK)
-	if record.FencingToken != had.Mark || string(record.Value) != `{"balance":90}` || record.Version != 1 {
+	if record.HighestToken != had.Mark || string(record.Value) != `{"balance":90}` || record.Version != 1 {
 		p.t.Errorf("the record is %+v", record)
 	}
 	put := func(token int64, status int) {

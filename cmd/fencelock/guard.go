@@ -181,7 +181,7 @@ func guardProofKeysCommand() *cobra.Command {
 		Use:   "proof-keys",
 		Short: "Give the guard the keys with which it verifies proofs",
 		Long: `Give the guard in Postgres the keys of FENCELOCK_PROOF_KEY_FILE, in place of earlier ones, so that
-it can verify the fence_proof of leases. Run it again when the file has changed. Then, in SQL:
+it can verify the fencing_proof of leases. Run it again when the file has changed. Then, in SQL:
 
   SELECT fencing.protect('accounts', $$'accounts/' || id$$, proof => true);`,
 		Example: "  fencelock guard proof-keys --file proof.keys --database-url postgres://owner@localhost/shop",

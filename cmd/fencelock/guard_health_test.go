@@ -49,7 +49,7 @@ func TestGuardThatPostgresRefuses(t *testing.T) {
 		t.Errorf("the metrics do not show the guard that is down")
 	}
 	lease := p.acquire(`{"resource":"orders/42"}`)
-	p.wants(p.ask(nil, "POST", "/guarded/orders/42/claim", "", fmt.Sprintf("Fencing-Token: %d", lease.FencingToken)), http.StatusServiceUnavailable)
+	p.wants(p.ask(nil, "POST", "/guarded/orders/42", "", fmt.Sprintf("Fencing-Token: %d", lease.FencingToken)), http.StatusServiceUnavailable)
 	testAlerts(t, `
   - interval: 15s
     input_series:

@@ -18,7 +18,7 @@ func TestMariaDBGuard(t *testing.T) {
 	db := maria.DB()
 	p := start(t, "FENCELOCK_DATA="+filepath.Join(t.TempDir(), "data"), "FENCELOCK_DATABASE_URL="+maria.OwnerURL())
 	token := func(n string) string { return "Fencing-Token: " + n }
-	p.wants(p.ask(nil, "POST", "/guarded/orders/42/claim", "", token("34")), http.StatusOK)
+	p.wants(p.ask(nil, "POST", "/guarded/orders/42", "", token("34")), http.StatusOK)
 	p.wants(p.ask(nil, "PUT", "/guarded/orders/42", `{"by":33}`, token("33")), http.StatusPreconditionFailed)
 	p.wants(p.ask(nil, "PUT", "/guarded/orders/42", `{"by":34}`, token("34")), http.StatusOK)
 	var record struct {

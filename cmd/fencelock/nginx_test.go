@@ -39,7 +39,7 @@ func TestNamesBehindNginx(t *testing.T) {
 			namedBy(t, via, name, url.PathEscape(name), header)
 		}
 		for _, call := range []struct{ method, path string }{
-			{"PUT", "/guarded/%s"}, {"POST", "/guarded/%s/claim"}, {"GET", "/guarded/%s"}, {"GET", "/locks/%s"},
+			{"PUT", "/guarded/%s"}, {"POST", "/guarded/%s"}, {"GET", "/guarded/%s"}, {"GET", "/locks/%s"},
 		} {
 			body := ""
 			lines := []string{header}
@@ -70,7 +70,7 @@ func TestNamesBehindNginx(t *testing.T) {
 		for _, path := range []string{"a%FF", "a%C3", "%ED%A0%80", "%C0%AF"} {
 			p.wants(via.ask(nil, "GET", "/locks/"+path, ""), http.StatusBadRequest)
 			p.wants(via.ask(nil, "PUT", "/guarded/"+path, "1", "Fencing-Token: 1"), http.StatusBadRequest)
-			p.wants(via.ask(nil, "POST", "/guarded/"+path+"/claim", "", "Fencing-Token: 1"), http.StatusBadRequest)
+			p.wants(via.ask(nil, "POST", "/guarded/"+path, "", "Fencing-Token: 1"), http.StatusBadRequest)
 			p.wants(via.ask(nil, "PUT", "/guarded/a", "1", "Fencing-Token: 1", wire.HeaderResource+": "+path), http.StatusBadRequest)
 			p.wants(via.ask(nil, "GET", "/history?resource="+path, ""), http.StatusBadRequest)
 		}
@@ -89,8 +89,8 @@ func namedBy(t *testing.T, via *process, name, path string, header ...string) {
 	if resp := via.ask(&record, "PUT", "/guarded/"+path, string(value), append(header, "Fencing-Token: 1")...); resp.StatusCode != http.StatusOK || record.Resource != name {
 		t.Errorf("PUT /guarded/%s of %q through %s: %d, resource %q", path, name, via.url, resp.StatusCode, record.Resource)
 	}
-	if resp := via.ask(&record, "POST", "/guarded/"+path+"/claim", "", append(header, "Fencing-Token: 1")...); resp.StatusCode != http.StatusOK || record.Resource != name || string(record.Value) != string(value) {
-		t.Errorf("POST /guarded/%s/claim of %q through %s: %d, %q has %s", path, name, via.url, resp.StatusCode, record.Resource, record.Value)
+	if resp := via.ask(&record, "POST", "/guarded/"+path, "", append(header, "Fencing-Token: 1")...); resp.StatusCode != http.StatusOK || record.Resource != name || string(record.Value) != string(value) {
+		t.Errorf("POST /guarded/%s of %q through %s: %d, %q has %s", path, name, via.url, resp.StatusCode, record.Resource, record.Value)
 	}
 	var lock wire.Lock
 	if resp := via.ask(&lock, "GET", "/locks/"+path, "", header...); resp.StatusCode != http.StatusOK || lock.Resource != name {

@@ -27,7 +27,7 @@ func TestQuorumAndPostgres(t *testing.T) {
 	first := p.acquire(`{"resource":"orders/42"}`)
 	p.wants(p.ask(nil, "DELETE", "/leases/current", "", "Fencelock-Lease: "+first.LeaseID), http.StatusNoContent)
 	second := p.acquire(`{"resource":"orders/42","ttl_ms":60000}`)
-	p.untilAnswer(http.StatusOK, "POST", "/guarded/orders/42/claim", "", token(second)) // the schema may be on its way
+	p.untilAnswer(http.StatusOK, "POST", "/guarded/orders/42", "", token(second)) // the schema may be on its way
 	p.wants(p.ask(nil, "PUT", "/guarded/orders/42", `{"by":1}`, token(first)), http.StatusPreconditionFailed)
 	p.wants(p.ask(nil, "PUT", "/guarded/orders/42", `{"by":2}`, token(second)), http.StatusOK)
 	// What JSON allows and some column types do not must not be a 500.

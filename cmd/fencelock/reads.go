@@ -102,7 +102,7 @@ func printAttempts(w io.Writer, attempts []wire.Attempt) error {
 		if !a.Accepted {
 			result = "refused"
 		}
-		table.Row(a.At.UTC().Format(time.RFC3339), a.Kind, strconv.FormatInt(a.FencingToken, 10), strconv.FormatInt(a.Highest, 10), strconv.FormatInt(a.Version, 10), result)
+		table.Row(a.At.UTC().Format(time.RFC3339), a.Kind, strconv.FormatInt(a.FencingToken, 10), strconv.FormatInt(a.HighestToken, 10), strconv.FormatInt(a.Version, 10), result)
 	}
 	return table.Write(w)
 }

@@ -115,9 +115,9 @@ func TestNothingSecretIsTold(t *testing.T) {
 		granted = append(granted, leases...)
 		for _, lease := range leases {
 			secrets = append(secrets, lease.LeaseID, "idempotency-of-mine")
-			for _, part := range append(lease.Resources, wire.LeasePart{FenceProof: lease.FenceProof}) {
-				if part.FenceProof != "" {
-					secrets = append(secrets, part.FenceProof)
+			for _, part := range append(lease.Resources, wire.LeasePart{FencingProof: lease.FencingProof}) {
+				if part.FencingProof != "" {
+					secrets = append(secrets, part.FencingProof)
 				}
 			}
 			pry(other, lease)
@@ -204,7 +204,7 @@ func liveALife(t *testing.T, w *watched, round int) (leases []wire.Lease) {
 	for i := range 2 {
 		var lease wire.Lease
 		w.wants(w.ask(&lease, "POST", "/locks", `{`+what+`,"holder":"h","metadata":{"m":1},"ttl_ms":60000}`, bearer(w.secret), fmt.Sprintf("Idempotency-Key: idempotency-of-mine-%d-%d", round, i)), http.StatusCreated)
-		w.keep(fmt.Sprintf("%+v fence_proof", lease))
+		w.keep(fmt.Sprintf("%+v fencing_proof", lease))
 		leases = append(leases, lease)
 		const path = "/leases/current"
 		id := wire.HeaderLease + ": " + lease.LeaseID
@@ -217,10 +217,10 @@ func liveALife(t *testing.T, w *watched, round int) (leases []wire.Lease) {
 		w.call("PATCH", path, "", id)
 		w.call("GET", "/leases/"+lease.LeaseID, "") // an address that does not exist
 		w.call("GET", path+"?lease_id="+lease.LeaseID, "", id)
-		proof := lease.FenceProof
+		proof := lease.FencingProof
 		token := fmt.Sprintf("Fencing-Token: %d", lease.FencingToken)
 		w.call("PUT", "/guarded/r", `1`, token, "Fencing-Proof: "+proof)
-		w.call("POST", "/guarded/r/claim", "", token, "Fencing-Proof: "+proof)
+		w.call("POST", "/guarded/r", "", token, "Fencing-Proof: "+proof)
 		w.call("PUT", "/guarded/other", `1`, token, "Fencing-Proof: "+proof)
 		w.call("PUT", "/guarded/r", `1`, "Fencing-Token: 9007199254740991", "Fencing-Proof: "+proof)
 		w.call("PUT", "/guarded/r", `1`, "Fencing-Token: 1", "Fencing-Proof: "+proof+"x")

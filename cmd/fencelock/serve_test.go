@@ -57,12 +57,12 @@ func TestStory(t *testing.T) {
 		t.Fatalf("token %d after %d", second.FencingToken, first.FencingToken)
 	}
 	token := func(l wire.Lease) string { return "Fencing-Token: " + strconv.FormatInt(l.FencingToken, 10) }
-	p.wants(p.ask(nil, "POST", "/guarded/orders/42/claim", "", token(second)), http.StatusOK)
+	p.wants(p.ask(nil, "POST", "/guarded/orders/42", "", token(second)), http.StatusOK)
 	p.wants(p.ask(nil, "PUT", "/guarded/orders/42", `{"by":1}`, token(first)), http.StatusPreconditionFailed)
 	p.wants(p.ask(nil, "PUT", "/guarded/orders/42", `{"by":2}`, token(second)), http.StatusOK)
 	var stale wire.Problem
-	p.wants(p.ask(&stale, "POST", "/guarded/orders/42/claim", "", token(first)), http.StatusPreconditionFailed)
-	if stale.StaleDetails == nil || stale.Presented != first.FencingToken || stale.Highest != second.FencingToken {
+	p.wants(p.ask(&stale, "POST", "/guarded/orders/42", "", token(first)), http.StatusPreconditionFailed)
+	if stale.StaleDetails == nil || stale.Presented != first.FencingToken || stale.HighestToken != second.FencingToken {
 		t.Errorf("refusal %+v", stale)
 	}
 	p.wants(p.ask(nil, "POST", "/leases/current/extend", "", "Fencelock-Lease: "+first.LeaseID), http.StatusNotFound)
@@ -79,7 +79,7 @@ func TestStory(t *testing.T) {
 	p = start(t, "FENCELOCK_DATA="+data)
 	var record wire.Record
 	p.wants(p.ask(&record, "GET", "/guarded/orders/42", ""), http.StatusOK)
-	if string(record.Value) != `{"by":2}` || record.Version != 1 || record.FencingToken != second.FencingToken {
+	if string(record.Value) != `{"by":2}` || record.Version != 1 || record.HighestToken != second.FencingToken {
 		t.Errorf("record after the restart: %+v", record)
 	}
 	var history wire.HistoryPage

@@ -16,7 +16,7 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 )
 
-// ProofHeader is the request header that carries the fence_proof of a lease.
+// ProofHeader is the request header that carries the fencing_proof of a lease.
 const ProofHeader = "Fencing-Proof"
 
 // Header is the request header that carries a token, and the response header
@@ -73,7 +73,7 @@ func WriteProof(w http.ResponseWriter, err error) bool {
 	}
 	if refused.Missing {
 		p.Type, p.Title, p.Status = "/problems/proof-required", "Fencing proof required", http.StatusPreconditionRequired
-		p.Detail = "send the fence_proof of your lease in the header " + ProofHeader
+		p.Detail = "send the fencing_proof of your lease in the header " + ProofHeader
 	}
 	write(w, p)
 	return true

@@ -35,6 +35,7 @@ func Run(t *testing.T, open func(t *testing.T) fencing.Guard) {
 		{"a delete keeps the mark", deleteKeepsTheMark},
 		{"a stale delete is refused and changes nothing", staleDeleteRefused},
 		{"usage counts records and their values", usageCounts},
+		{"a list has the records of a prefix, in order", listsPrefix},
 		{"history tells every attempt, newest first", historyTells},
 		{"history is bounded and keeps the newest", historyBounded},
 		{"history honours its limit", historyLimit},

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -145,6 +146,50 @@ func usageCounts(t *testing.T, g fencing.Guard) {
 	mustDelete(t, g, "a", 8)
 	mustDelete(t, g, "b", 8)
 	want(3, "both are deleted", func(bytes int64) bool { return bytes == 0 })
+}
+
+func listsPrefix(t *testing.T, g fencing.Guard) {
+	const wide, last = "a/\u00e9", "a/\U0010ffff\U0010ffff"
+	for i, resource := range []string{"b", "a/2", "a/10", "a", wide, "a/B", "a0", last, "a/b"} {
+		mustClaim(t, g, resource, fencing.Token(10+i))
+	}
+	mustWrite(t, g, "a/2", 20, `"a value"`)
+	_ = write(t, g, "a/2", 19, `"stale"`)
+	list := func(prefix, after string, limit int) (names []string) {
+		t.Helper()
+		records, err := g.Records(limited(t), prefix, after, limit)
+		if err != nil {
+			t.Fatalf("list %q after %q: %v", prefix, after, err)
+		}
+		for _, r := range records {
+			names = append(names, r.Resource)
+			if r.Resource == "a/2" && (r.Mark != 20 || r.Version != 1 || r.Value != nil) {
+				t.Errorf("listed %s, want mark 20, version 1 and no value", show(r))
+			}
+		}
+		return names
+	}
+	all := []string{"a", "a/10", "a/2", "a/B", "a/b", wide, last, "a0", "b"}
+	for _, c := range []struct {
+		prefix, after string
+		limit         int
+		want          []string
+	}{
+		{"", "", 100, all},
+		{"", "a/10", 3, []string{"a/2", "a/B", "a/b"}},
+		{"a/", "", 100, all[1:7]},
+		{"a/", "", 2, []string{"a/10", "a/2"}},
+		{"a/", "a/2", 100, all[3:7]},
+		{"a/", last, 100, nil},
+		{"a/", "b", 100, nil},
+		{"a/", "a", 1, []string{"a/10"}}, // after what does not begin with the prefix
+		{"c", "", 100, nil},
+		{"", "", 0, nil},
+	} {
+		if got := list(c.prefix, c.after, c.limit); !slices.Equal(got, c.want) {
+			t.Errorf("prefix %q after %q, at most %d: %q, want %q", c.prefix, c.after, c.limit, got, c.want)
+		}
+	}
 }
 
 func historyTells(t *testing.T, g fencing.Guard) {

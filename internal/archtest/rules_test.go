@@ -168,6 +168,10 @@ var rules = []rule{
 		why: "a table in memory: who grants leases and who asks about them is not its business",
 	},
 	{
+		pkg: "api/activity",
+		why: "a memory of the last hour: it does not know what happened, and to whom it is shown",
+	},
+	{
 		pkg: "api/places",
 		why: "a table in memory: who waits, and where, is not its business",
 	},

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
@@ -264,11 +265,21 @@ func keepsRecords(t *testing.T, c *client.Client) {
 		t.Errorf("a claim gives %+v, %v", record, err)
 	}
 	_, err := c.WriteRecord(ctx, old, json.RawMessage(`2`))
-	if problem, _ := errors.AsType[*client.ProblemError](err); !errors.Is(err, client.ErrLeaseLost) || problem.Presented != 5 || problem.Highest != 9 {
+	if problem, _ := errors.AsType[*client.ProblemError](err); !errors.Is(err, client.ErrLeaseLost) || problem.Presented != 5 || problem.HighestToken != 9 {
 		t.Errorf("a stale write gives %v", err)
 	}
 	if record, err := c.DeleteRecord(ctx, young); err != nil || record.Value != nil || record.Version != 2 {
 		t.Errorf("a delete gives %+v, %v", record, err)
+	}
+	if _, err := c.ClaimRecord(ctx, fencing.Claim{Resource: "rec/2", Token: 3}); err != nil {
+		t.Fatal(err)
+	}
+	var listed []string
+	for record, err := range c.Records(ctx, "rec") {
+		listed = append(listed, fmt.Sprint(record.Resource, " ", record.Mark, " ", record.Version, err))
+	}
+	if got := strings.Join(listed, ", "); got != "rec/2 3 0 <nil>, record 9 2 <nil>" {
+		t.Errorf("the list is %s", got)
 	}
 	var kinds []string
 	for attempt, err := range c.History(ctx, "record") {

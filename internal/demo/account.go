@@ -23,7 +23,7 @@ func (a account) guarded() bool { return strings.HasPrefix(string(a), "http") }
 func (a account) read(ctx context.Context, token int64) (int64, error) {
 	if a.guarded() {
 		if token != 0 {
-			return (a + "/claim").ask(ctx, http.MethodPost, token, "")
+			return a.ask(ctx, http.MethodPost, token, "")
 		}
 		return a.ask(ctx, http.MethodGet, token, "")
 	}

@@ -46,7 +46,7 @@ func RunWorker(ctx context.Context, in io.Reader, out io.Writer) error {
 		if !ok || refusal.StaleDetails == nil {
 			return errors.Join(err, w.failed)
 		}
-		w.report(Event{Kind: Refused, Token: refusal.Presented, Highest: refusal.Highest})
+		w.report(Event{Kind: Refused, Token: refusal.Presented, Highest: refusal.HighestToken})
 	}
 }
 

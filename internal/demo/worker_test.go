@@ -81,13 +81,13 @@ func TestWorkerBeginsAgainAfterARefusal(t *testing.T) {
 	lease := func(token int64) wire.Lease {
 		return wire.Lease{LeaseID: "x", FencingToken: token, TTLMS: 60_000, ValidityMS: 5000}
 	}
-	stale := wire.Problem{Type: "/problems/stale-token", StaleDetails: &wire.StaleDetails{Presented: 34, Highest: 35}}
+	stale := wire.Problem{Type: "/problems/stale-token", StaleDetails: &wire.StaleDetails{Presented: 34, HighestToken: 35}}
 	server := scripted(t,
 		answer(t, "POST /locks", http.StatusCreated, lease(34)),
-		answer(t, "POST /guarded/a/b/claim 34", http.StatusOK, wire.Record{Value: json.RawMessage(`100`)}),
+		answer(t, "POST /guarded/a/b 34", http.StatusOK, wire.Record{Value: json.RawMessage(`100`)}),
 		answer(t, "PUT /guarded/a/b 34", http.StatusPreconditionFailed, stale),
 		answer(t, "POST /locks", http.StatusCreated, lease(36)),
-		answer(t, "POST /guarded/a/b/claim 36", http.StatusOK, wire.Record{Value: json.RawMessage(`120`)}),
+		answer(t, "POST /guarded/a/b 36", http.StatusOK, wire.Record{Value: json.RawMessage(`120`)}),
 		answer(t, "PUT /guarded/a/b 36", http.StatusOK, wire.Record{}),
 		answer(t, "DELETE /leases/current x", http.StatusNoContent, nil),
 	)

@@ -15,7 +15,7 @@ function acquire(body, respond) {
 // under does what a guard does: compare and raise the mark in one step.
 function under(presented, respond) {
   if (presented < mark) {
-    respond(412, { title: 'The fencing token is stale', presented, highest: mark });
+    respond(412, { title: 'The fencing token is stale', presented, highest_token: mark });
   } else {
     mark = presented;
     respond(200, {});

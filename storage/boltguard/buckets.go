@@ -130,10 +130,36 @@ func apply(tx *bbolt.Tx, op *operation) error {
 
 func readState(tx *bbolt.Tx, resource string) (s state, found bool, err error) {
 	raw, err := get(tx, statesBucket, []byte(resource))
-	switch {
-	case raw == nil:
+	if raw == nil || err != nil {
 		return s, false, err
-	case len(raw) != stateLen:
+	}
+	return decodeState(raw)
+}
+
+func listStates(tx *bbolt.Tx, prefix, after string, limit int) (records []fencing.Record, err error) {
+	states := tx.Bucket([]byte(statesBucket)).Cursor()
+	for key, sealed := states.Seek([]byte(max(prefix, after))); key != nil && len(records) < limit; key, sealed = states.Next() {
+		if !bytes.HasPrefix(key, []byte(prefix)) {
+			break
+		}
+		if string(key) == after {
+			continue
+		}
+		raw, err := boltfile.Unseal(key, sealed)
+		if err != nil {
+			return nil, fmt.Errorf("bucket %s, entry %q: %w", statesBucket, key, err)
+		}
+		s, _, err := decodeState(raw)
+		if err != nil {
+			return nil, err
+		}
+		records = append(records, s.record(string(key), nil))
+	}
+	return records, nil
+}
+
+func decodeState(raw []byte) (s state, found bool, err error) {
+	if len(raw) != stateLen {
 		return s, false, errCorrupt
 	}
 	return state{mark: fencing.Token(number(raw, 0)), version: number(raw, 1), attempts: uint64(number(raw, 2))}, true, nil

@@ -109,6 +109,15 @@ func (g *Guard) Read(ctx context.Context, resource string) (fencing.Record, erro
 	return record, err
 }
 
+// Records returns records without their values; see fencing.Guard.
+func (g *Guard) Records(ctx context.Context, prefix, after string, limit int) (records []fencing.Record, err error) {
+	err = g.view(ctx, func(tx *bbolt.Tx) (err error) {
+		records, err = listStates(tx, prefix, after, limit)
+		return err
+	})
+	return records, err
+}
+
 // History returns the newest attempts first; see fencing.Guard.
 func (g *Guard) History(ctx context.Context, resource string, limit int) ([]fencing.Attempt, error) {
 	var attempts []fencing.Attempt

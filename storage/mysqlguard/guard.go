@@ -102,6 +102,35 @@ func (g *Guard) Read(ctx context.Context, resource string) (fencing.Record, erro
 	return record, nil
 }
 
+const listSQL = `
+SELECT resource, mark, version FROM fencing_records JOIN fencing_marks USING (resource)
+ WHERE resource > ? AND resource BETWEEN ? AND ? ORDER BY resource LIMIT ?`
+
+// Records returns records without their values; see fencing.Guard.
+func (g *Guard) Records(ctx context.Context, prefix, after string, limit int) (records []fencing.Record, err error) {
+	err = g.call(ctx, g.opts.CallTimeout, func(ctx context.Context) error {
+		records, err = g.list(ctx, prefix, after, max(0, limit))
+		return err
+	})
+	return records, err
+}
+
+func (g *Guard) list(ctx context.Context, prefix, after string, limit int) (records []fencing.Record, err error) {
+	rows, err := g.db.QueryContext(ctx, listSQL, after, prefix, fencing.LastOfPrefix(prefix), limit)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var r fencing.Record
+		if err := rows.Scan(&r.Resource, &r.Mark, &r.Version); err != nil {
+			return nil, err
+		}
+		records = append(records, r)
+	}
+	return records, rows.Err()
+}
+
 // The left join tells a record without a kept attempt from none.
 const historySQL = `
 SELECT a.token, a.compared, a.kind, a.compared <= a.token, a.version, a.at

@@ -123,6 +123,29 @@ func (g *Guard) Read(ctx context.Context, resource string) (fencing.Record, erro
 	return record, nil
 }
 
+const listSQL = `
+SELECT r.resource, m.mark, r.version
+  FROM fencing.records r JOIN fencing.marks m USING (resource)
+ WHERE r.resource > $1 AND r.resource BETWEEN $2 AND $3
+ ORDER BY r.resource LIMIT $4`
+
+// Records returns records without their values; see fencing.Guard. A resource that was claimed
+// in SQL alone is not among them.
+func (g *Guard) Records(ctx context.Context, prefix, after string, limit int) (records []fencing.Record, err error) {
+	err = g.call(ctx, g.opts.CallTimeout, func(ctx context.Context) error {
+		rows, err := g.pool.Query(ctx, listSQL, after, prefix, fencing.LastOfPrefix(prefix), max(0, limit))
+		if err != nil {
+			return err
+		}
+		records, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (r fencing.Record, err error) {
+			err = row.Scan(&r.Resource, &r.Mark, &r.Version)
+			return r, err
+		})
+		return err
+	})
+	return records, err
+}
+
 const historySQL = `
 SELECT token, compared, kind, compared <= token, version, at
   FROM fencing.attempts WHERE resource = $1 ORDER BY seq DESC LIMIT $2`

@@ -120,12 +120,12 @@ export class Detail {
       if (problem?.status === 404) return [make('p', 'hint', 'None: no holder has claimed or written one.')];
       if (problem?.status === 501) return [make('p', 'hint', 'This server keeps no guarded records.')];
       if (problem) return [make('p', 'notice', why('Unknown', problem))];
-      const mark = attempts.reduce((most, a) => Math.max(most, a.highest, a.accepted ? a.fencing_token : 0), 0);
+      const mark = attempts.reduce((most, a) => Math.max(most, a.highest_token, a.accepted ? a.fencing_token : 0), 0);
       const refused = attempts.filter((a) => !a.accepted);
       const count = (list) => `${list.length} of the last ${attempts.length} attempts`;
       return [
         make('dl', '', make('dt', '', 'Mark'), make('dd', '', token(mark)), make('dt', '', 'Refused'), make('dd', refused.length ? 'bad' : '', count(refused))),
-        make('ol', 'feed', ...refused.slice(0, 10).map((a) => make('li', '', make('time', '', clock(a.at)), make('span', 'line', make('span', 'kind away', `stale ${a.kind} refused`), ' presented ', token(a.fencing_token), ', the mark was ', token(a.highest))))),
+        make('ol', 'feed', ...refused.slice(0, 10).map((a) => make('li', '', make('time', '', clock(a.at)), make('span', 'line', make('span', 'kind away', `stale ${a.kind} refused`), ' presented ', token(a.fencing_token), ', the mark was ', token(a.highest_token))))),
       ];
     });
   }

@@ -28,16 +28,16 @@ async function run() {
   const sent = clock();
   const lease = await call('POST', 'locks', { body: JSON.stringify({ resource: me.resource, holder, ttl_ms: me.ttl, wait_ms: me.wait }) });
   if (lease.status !== 201) throw refusal('take the lock', lease);
-  const { fencing_token: token, fence_proof: minted, lease_id: id, validity_ms: validity } = lease.answer;
+  const { fencing_token: token, fencing_proof: minted, lease_id: id, validity_ms: validity } = lease.answer;
   const ends = sent + me.ttl;
   tell('holds', { token, ends: me.wait ? clock() + me.ttl : ends, text: `holds the lock for ${me.ttl / 1000} s, with fencing token ${token}` });
 
   const guarded = `guarded/${encodeURIComponent(me.resource)}`;
   const fenced = { 'Fencing-Token': String(token), ...(minted ? { 'Fencing-Proof': minted } : {}) };
-  const claim = await call('POST', `${guarded}/claim`, { headers: fenced });
+  const claim = await call('POST', guarded, { headers: fenced });
   if (claim.status === 501) throw new Error('This server keeps no guarded records (FENCELOCK_DATABASE_URL or FENCELOCK_DATA), so there is no guard to race against.');
   if (claim.status !== 200) throw refusal('claim the record', claim);
-  tell('claimed', { text: 'claims the record and reads it: POST /guarded/…/claim with its token, 200' });
+  tell('claimed', { text: 'claims the record and reads it: POST /guarded/… with its token, 200' });
 
   if (me.freeze) {
     const left = Math.round(validity - (clock() - sent));
@@ -50,10 +50,10 @@ async function run() {
   const written = await call('PUT', guarded, { headers: fenced, body: JSON.stringify({ by: holder }) });
   if (written.status !== 200 && written.status !== 412) throw refusal('write', written);
   tell('wrote', {
-    token, status: written.status, highest: written.answer.highest,
+    token, status: written.status, highest: written.answer.highest_token,
     text: written.status === 200
       ? 'writes to the guarded storage: 200'
-      : `writes to the guarded storage: 412 Precondition Failed. ${written.answer.title}: presented ${written.answer.presented}, highest ${written.answer.highest}`,
+      : `writes to the guarded storage: 412 Precondition Failed. ${written.answer.title}: presented ${written.answer.presented}, highest ${written.answer.highest_token}`,
   });
   await call('DELETE', 'leases/current', { headers: { 'Fencelock-Lease': id } }); // 404 tells A that its lease has ended; it is not asked here
   tell('done', me.freeze ? {} : { text: 'releases the lock' });

@@ -96,7 +96,7 @@ const KINDS = {
   ended: ['ended', (e) => [...was(e), e.holder ? '; how is not known' : 'how is not known']],
   waiting: ['waits', (e) => [holderOf(e.holder)]],
   left: ['left the queue', (e) => [holderOf(e.holder)]],
-  'stale-token-refused': [(e) => `stale ${e.attempt} refused`, (e) => [`the guard has seen …${String(e.highest).slice(-6)}; presented`]],
+  'stale-token-refused': [(e) => `stale ${e.attempt} refused`, (e) => [`the guard has seen …${String(e.highest_token).slice(-6)}; presented`]],
   node: [(e) => `node ${e.state}`, (e) => [[`was ${e.was}`, e.reason].filter(Boolean).join('; ')]],
   gap: [() => 'events are missing', (e) => [e.reason || '']],
 };

@@ -167,7 +167,7 @@ type guardedSession struct {
 // the new value from the old one.
 func (g *guardedSession) Use(ctx context.Context) error {
 	path, header := "/guarded/"+g.lock.resource, "Fencing-Token: "+string(g.lock.token)+"\r\n"
-	read := rawhttp.AppendRequest(g.conn.Buffer(), http.MethodPost, path+"/claim", header)
+	read := rawhttp.AppendRequest(g.conn.Buffer(), http.MethodPost, path, header)
 	ok := func(resp *rawhttp.Response) error { return expect(resp, http.StatusOK) }
 	if err := g.exchange(ctx, read, ok); err != nil {
 		return fmt.Errorf("claim: %w", err)

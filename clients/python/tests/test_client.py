@@ -21,7 +21,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import fencelock
 from fencelock import Client, ClosedError, FencelockError, HeldError, LeaseLostError, TimedOutError, UnavailableError, _sync, aio, bearer_file
 
-ATTEMPT = {"fencing_token": 3, "highest": 4, "kind": "write", "accepted": False, "version": 1, "at": "2026-03-01T12:00:02.5Z"}
+ATTEMPT = {"fencing_token": 3, "highest_token": 4, "kind": "write", "accepted": False, "version": 1, "at": "2026-03-01T12:00:02.5Z"}
 SECRETS = ("secret-id", "secret-proof", "secret-bearer")
 
 
@@ -79,7 +79,7 @@ class Handler(BaseHTTPRequestHandler):
         resource = body.get("resource", "r") + "#slot1" * len(slot)
         parts = {"resources": [{"resource": r, "fencing_token": service.tokens} for r in body["resources"]]} if "resources" in body else {}
         self.answer(200, {
-            **slot, **parts, "lease_id": "secret-id", "resource": resource, "fencing_token": service.tokens, "fence_proof": "secret-proof", "ttl_ms": ttl,
+            **slot, **parts, "lease_id": "secret-id", "resource": resource, "fencing_token": service.tokens, "fencing_proof": "secret-proof", "ttl_ms": ttl,
             "validity_ms": ttl - 5, "waited_ms": 0, "max_hold_remaining_ms": None,
         })
 
@@ -279,16 +279,19 @@ class Sync(ServiceCase):
             self.client.break_lock("a/1", 7)
 
     def test_records(self):
-        record = {"resource": "a/1", "fencing_token": 7, "value": {"paid": True}, "version": 2}
-        self.service.pages = {"/guarded/a%2F1": record, "/guarded/a%2F1/claim": record}
+        record = {"resource": "a/1", "highest_token": 7, "value": {"paid": True}, "version": 2}
+        self.service.pages = {
+            "/guarded/a%2F1": record, "/guarded?limit=1000&prefix=a%2F": {"records": [{"resource": "a/1", "highest_token": 7, "version": 2}]},
+        }
         want = fencelock.Record("a/1", 7, {"paid": True}, 2)
         lease = self.client.acquire("a/1")
         calls = (lambda: self.client.read_record("a/1"), lambda: self.client.claim_record(lease), lambda: self.client.write_record(lease.parts[0], None),
                  lambda: self.client.delete_record(lease))
         for call in calls:
             self.assertEqual(call(), want)
-        self.assertEqual(self.methods()[1:], [("GET", "/guarded/a%2F1"), ("POST", "/guarded/a%2F1/claim"), ("PUT", "/guarded/a%2F1"), ("DELETE", "/guarded/a%2F1")])
+        self.assertEqual(self.methods()[1:], [("GET", "/guarded/a%2F1"), ("POST", "/guarded/a%2F1"), ("PUT", "/guarded/a%2F1"), ("DELETE", "/guarded/a%2F1")])
         sent = [call[3] for call in self.service.calls[1:]]
+        self.assertEqual(list(self.client.records("a/")), [fencelock.Record("a/1", 7, None, 2)])
         self.assertEqual([h.get("Fencing-Token") for h in sent], [None, "1", "1", "1"])
         self.assertEqual([h.get("Fencing-Proof") for h in sent], [None, "secret-proof", "secret-proof", "secret-proof"])
         self.assertIsNone(self.service.calls[3][2])  # null is a value
@@ -678,11 +681,12 @@ class Aio(ServiceCase):
         self.assertLess(time.monotonic() - begun, 5)
 
     def test_the_rest_of_the_api(self):
-        self.service.pages = {"/locks?limit=1000&prefix=": {"locks": [{"resource": "a"}]}, "/history?limit=1000&resource=a": {"attempts": [ATTEMPT]}, "/guarded/a": {"resource": "a"}}
+        self.service.pages = {"/locks?limit=1000&prefix=": {"locks": [{"resource": "a"}]}, "/history?limit=1000&resource=a": {"attempts": [ATTEMPT]}, "/guarded/a": {"resource": "a"}, "/guarded?limit=1000&prefix=": {"records": [{"resource": "a"}]}}
 
         async def work(client):
             self.assertEqual([lock.resource async for lock in client.list()], ["a"])
             self.assertEqual([attempt.highest async for attempt in client.history("a")], [4])
+            self.assertEqual([record async for record in client.records()], [fencelock.Record("a")])
             lease = await client.acquire("a")
             for record in (await client.read_record("a"), await client.write_record(lease, 1), await client.delete_record(lease)):
                 self.assertEqual(record, fencelock.Record("a"))

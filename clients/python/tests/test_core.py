@@ -203,7 +203,7 @@ class Core(unittest.TestCase):
     def test_several_resources_have_a_token_each(self):
         granted = answer(
             201, lease_id="x", ttl_ms=TTL, validity_ms=TTL, waited_ms=0,
-            resources=[{"resource": "a", "fencing_token": 3}, {"resource": "b", "fencing_token": 9, "fence_proof": "p"}],
+            resources=[{"resource": "a", "fencing_token": 3}, {"resource": "b", "fencing_token": 9, "fencing_proof": "p"}],
         )
         grant = self.take(lambda _: granted, resource=["b", "a"])
         self.assertEqual([(p.resource, p.token, p.proof) for p in grant.parts], [("a", 3, ""), ("b", 9, "p")])

@@ -26,7 +26,7 @@ def needs(library):
 
 
 def lease(*parts, validity=60_000, proof=""):
-    of = [{"resource": r, "fencing_token": t, "fence_proof": proof} for r, t in parts]
+    of = [{"resource": r, "fencing_token": t, "fencing_proof": proof} for r, t in parts]
     answer = {"lease_id": "secret", "ttl_ms": 60_000, "waited_ms": 0, "validity_ms": validity, "resources": of}
     return LeaseView(Grant(time.monotonic, time.monotonic(), answer))
 

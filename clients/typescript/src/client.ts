@@ -265,6 +265,11 @@ export class Client {
     return guardedRecord((await this.#calls.send({ ...ofPart('delete', lease, 'DELETE'), once: true })).body);
   }
 
+  /** The guarded records whose resources begin with a prefix, in the order of their bytes and without their values. */
+  records(prefix = ''): AsyncGenerator<GuardedRecord, void, undefined> {
+    return this.#pages('records', '/guarded', { prefix }, 'records', guardedRecord);
+  }
+
   /** The newest hundred writes and claims of a record, refused ones too, the newest first. */
   history(resource: string): AsyncGenerator<Attempt, void, undefined> {
     return this.#pages('history', '/history', { resource }, 'attempts', attempt);
@@ -526,14 +531,14 @@ function ofResource(operation: string, resource: string): Call {
   return { operation, resource, method: 'GET', path: `/locks/${name}`, headers: { 'Fencelock-Resource': name } };
 }
 
-function ofRecord(operation: string, resource: string, method: string, more = ''): Call {
+function ofRecord(operation: string, resource: string, method: string): Call {
   const name = encoded(resource);
-  return { operation, resource, method, path: `/guarded/${name}${more}`, headers: { 'Fencelock-Resource': name } };
+  return { operation, resource, method, path: `/guarded/${name}`, headers: { 'Fencelock-Resource': name } };
 }
 
 /** A request under the token of one resource. */
 function ofPart(operation: string, { resource, token, proof }: Lease | Part, method: string): Call {
-  const call = ofRecord(operation, resource, method, operation === 'claim' ? '/claim' : '');
+  const call = ofRecord(operation, resource, method);
   const headers: Record<string, string> = { ...call.headers, 'Fencing-Token': String(token) };
   if (proof) headers['Fencing-Proof'] = proof;
   return { ...call, headers };

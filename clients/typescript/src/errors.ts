@@ -146,7 +146,7 @@ export function refusal(operation: string, resource: string, status: number, pro
   }
   if (error instanceof StaleToken) {
     error.presented = Number(problem['presented'] ?? 0);
-    error.highest = Number(problem['highest'] ?? 0);
+    error.highest = Number(problem['highest_token'] ?? 0);
   }
   if (error instanceof Unavailable && /^\d+$/.test(retryAfter)) error.retryAfter = Number(retryAfter) * 1000;
   return error;

@@ -11,7 +11,7 @@ export interface Part {
   readonly resource: string;
   /** The fencing token, the same for the whole life of the lease. */
   readonly token: number;
-  /** The token's fence_proof, a secret for guards that demand one; "" if the service makes none. */
+  /** The token's fencing_proof, a secret for guards that demand one; "" if the service makes none. */
   readonly proof: string;
 }
 
@@ -80,7 +80,7 @@ export class Lease {
     return this.#only().token;
   }
 
-  /** The fence_proof of the token, a secret; "" if the service makes none. */
+  /** The fencing_proof of the token, a secret; "" if the service makes none. */
   get proof(): string {
     return this.#only().proof;
   }
@@ -285,5 +285,5 @@ export function disposable<T extends object>(type: { prototype: T }, end: (what:
 
 function part(of: Record<string, unknown>): Part {
   const each = { resource: String(of['resource']), token: Number(of['fencing_token']) };
-  return Object.defineProperty(each as Part, 'proof', { value: String(of['fence_proof'] ?? ''), enumerable: false });
+  return Object.defineProperty(each as Part, 'proof', { value: String(of['fencing_proof'] ?? ''), enumerable: false });
 }

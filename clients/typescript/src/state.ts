@@ -25,7 +25,7 @@ export interface LockState {
 export interface GuardedRecord {
   readonly resource: string;
   /** The highest token that it has seen; 0 if it has seen none. */
-  readonly token: number;
+  readonly highestToken: number;
   /** A JSON value; null before the first write, and after a delete. */
   readonly value: unknown;
   /** The number of accepted writes. */
@@ -63,13 +63,13 @@ export function lockState(of: Json): LockState {
 }
 
 export function guardedRecord(of: Json): GuardedRecord {
-  return { resource: String(of['resource']), token: Number(of['fencing_token'] ?? 0), value: of['value'] ?? null, version: Number(of['version'] ?? 0) };
+  return { resource: String(of['resource']), highestToken: Number(of['highest_token'] ?? 0), value: of['value'] ?? null, version: Number(of['version'] ?? 0) };
 }
 
 export function attempt(of: Json): Attempt {
   return {
     token: Number(of['fencing_token']),
-    highest: Number(of['highest']),
+    highest: Number(of['highest_token']),
     kind: String(of['kind']),
     accepted: Boolean(of['accepted']),
     version: Number(of['version'] ?? 0),

@@ -258,9 +258,12 @@ it('lists, history, and a break', async (locks, service) => {
   const found = [];
   for await (const lock of locks.list('a/')) found.push(lock.resource);
   assert.deepEqual(found, ['a/1', 'a/2', 'a/3']);
-  service.answers['GET /history?resource=a&limit=1000'] = { resource: 'a', attempts: [{ fencing_token: 3, highest: 4, kind: 'write', accepted: false, version: 1, at: '2026-03-01T12:00:00Z' }] };
+  service.answers['GET /history?resource=a&limit=1000'] = { resource: 'a', attempts: [{ fencing_token: 3, highest_token: 4, kind: 'write', accepted: false, version: 1, at: '2026-03-01T12:00:00Z' }] };
   for await (const attempt of locks.history('a')) found.push(attempt);
   assert.deepEqual(found.at(-1), { token: 3, highest: 4, kind: 'write', accepted: false, version: 1, at: new Date('2026-03-01T12:00:00Z') });
+  service.answers['GET /guarded?prefix=a%2F&limit=1000'] = { records: [{ resource: 'a/1', highest_token: 7, version: 2 }] };
+  for await (const record of locks.records('a/')) found.push(record);
+  assert.deepEqual(found.at(-1), { resource: 'a/1', highestToken: 7, value: null, version: 2 });
   await locks.breakLock('a', 7);
   assert.equal(service.trace.at(-1), 'POST /breaks');
   service.refuse['POST /breaks'] = [404, 'lock-not-held'];
@@ -478,9 +481,9 @@ it('errors are the same classes in both module systems, and name server and requ
 });
 
 it('records are read, claimed, written and deleted under a token', async (locks, service) => {
-  const record = { resource: 'a/1', fencing_token: 7, value: { paid: true }, version: 2 };
-  for (const call of ['GET /guarded/a%2F1', 'PUT /guarded/a%2F1', 'DELETE /guarded/a%2F1', 'POST /guarded/a%2F1/claim']) service.answers[call] = record;
-  const want = { resource: 'a/1', token: 7, value: { paid: true }, version: 2 };
+  const record = { resource: 'a/1', highest_token: 7, value: { paid: true }, version: 2 };
+  for (const call of ['GET /guarded/a%2F1', 'PUT /guarded/a%2F1', 'DELETE /guarded/a%2F1', 'POST /guarded/a%2F1']) service.answers[call] = record;
+  const want = { resource: 'a/1', highestToken: 7, value: { paid: true }, version: 2 };
   const lease = await locks.acquire('a/1');
   assert.deepEqual(await locks.readRecord('a/1'), want);
   assert.deepEqual(await locks.claimRecord(lease), want);
@@ -490,8 +493,8 @@ it('records are read, claimed, written and deleted under a token', async (locks,
   assert.deepEqual([read.headers['fencing-token'], claim.headers['fencing-token'], write.headers['fencing-proof'], gone.headers['fencing-token']], [undefined, '1', 'secret-proof', '1']);
   assert.equal(write.body, 'v');
   service.refuse['GET /guarded/b'] = [404, 'record-not-found'];
-  assert.deepEqual(await locks.readRecord('b'), { resource: 'b', token: 0, value: null, version: 0 });
-  service.refuse['PUT /guarded/a%2F1'] = [412, 'stale-token', { presented: 1, highest: 9 }];
+  assert.deepEqual(await locks.readRecord('b'), { resource: 'b', highestToken: 0, value: null, version: 0 });
+  service.refuse['PUT /guarded/a%2F1'] = [412, 'stale-token', { presented: 1, highest_token: 9 }];
   await assert.rejects(locks.writeRecord(lease, 1), (e) => e instanceof StaleToken && e instanceof LeaseLost && e.presented === 1 && e.highest === 9 && e.kind === 'stale-token');
   service.refuse['PUT /guarded/a%2F1'] = [503, 'guard-unavailable'];
   const before = service.trace.length;

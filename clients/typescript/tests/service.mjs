@@ -82,7 +82,7 @@ export class Service {
       this.#tokens++;
     }
     const ttl = body.ttl_ms ?? 30_000;
-    const parts = names.map((resource) => ({ resource, fencing_token: this.#tokens, fence_proof: 'secret-proof' }));
+    const parts = names.map((resource) => ({ resource, fencing_token: this.#tokens, fencing_proof: 'secret-proof' }));
     const lease = { lease_id: 'secret-id', ttl_ms: ttl, validity_ms: ttl - 2, waited_ms: 0, ...(parts.length > 1 ? { resources: parts } : parts[0]) };
     return [200, lease];
   }

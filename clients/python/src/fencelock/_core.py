@@ -172,7 +172,7 @@ class Grant:
         self.id = str(answer["lease_id"])
         self.ttl = int(answer["ttl_ms"]) / 1000
         of = answer.get("resources") or [answer]
-        self.parts = tuple(Part(p["resource"], int(p["fencing_token"]), p.get("fence_proof") or "") for p in of)
+        self.parts = tuple(Part(p["resource"], int(p["fencing_token"]), p.get("fencing_proof") or "") for p in of)
         self.name = ", ".join(p.resource for p in self.parts)
         self.slot = int(answer.get("slot") or 0)
         self.margin = 0.0  # seconds before the end of validity, from which it counts as lost
@@ -495,7 +495,7 @@ class Protocol:
             return Record(resource)
 
     def claim_record(self, lease: Presented) -> Steps[Record]:
-        return (yield from self._record("claim", "POST", lease.resource, lease, path="/claim"))
+        return (yield from self._record("claim", "POST", lease.resource, lease))
 
     def write_record(self, lease: Presented, value: Any) -> Steps[Record]:
         json.dumps(value)  # raises TypeError for what is not JSON
@@ -505,7 +505,7 @@ class Protocol:
         return (yield from self._record("delete", "DELETE", lease.resource, lease, once=True))
 
     def _record(
-        self, operation: str, method: str, resource: str, lease: Optional[Presented] = None, *, path: str = "",
+        self, operation: str, method: str, resource: str, lease: Optional[Presented] = None, *,
         body: Optional[Callable[[int], Any]] = None, once: bool = False,
     ) -> Steps[Record]:
         name = urllib.parse.quote(checked(resource), safe="")
@@ -515,7 +515,7 @@ class Protocol:
             if lease.proof:
                 headers.append(("Fencing-Proof", lease.proof))
         what = f"{operation} the record {shown(resource)}"
-        _, answer = yield from self._call(what, method, f"/guarded/{name}{path}", body, tuple(headers), resource=resource, once=once)
+        _, answer = yield from self._call(what, method, f"/guarded/{name}", body, tuple(headers), resource=resource, once=once)
         return record(answer)
 
     def events(self, n: int, resource: str, limit: float) -> Send:

@@ -79,7 +79,7 @@ class LeaseView:
 
     @property
     def proof(self) -> str:
-        """The token's fence_proof, a secret for guards that demand one; "" if the service makes none."""
+        """The token's fencing_proof, a secret for guards that demand one; "" if the service makes none."""
         return self._grant.parts[0].proof if len(self._grant.parts) == 1 else ""
 
     @property

@@ -36,8 +36,8 @@ class Record:
     """A guarded record."""
 
     resource: str
-    token: int = 0  # the highest that it has seen; 0 if it has seen none
-    value: Any = None  # a JSON value; None before the first write, and after a delete
+    highest_token: int = 0  # the highest that it has seen; 0 if it has seen none
+    value: Any = None  # a JSON value; None before the first write, after a delete, and in a list
     version: int = 0  # the number of accepted writes
 
 
@@ -65,12 +65,12 @@ def lock_state(of: Json) -> LockState:
 
 
 def record(of: Json) -> Record:
-    return Record(resource=str(of["resource"]), token=int(of.get("fencing_token") or 0), value=of.get("value"), version=int(of.get("version") or 0))
+    return Record(resource=str(of["resource"]), highest_token=int(of.get("highest_token") or 0), value=of.get("value"), version=int(of.get("version") or 0))
 
 
 def attempt(of: Json) -> Attempt:
     return Attempt(
-        token=int(of["fencing_token"]), highest=int(of["highest"]), kind=str(of["kind"]), accepted=bool(of["accepted"]), version=int(of.get("version") or 0),
+        token=int(of["fencing_token"]), highest=int(of["highest_token"]), kind=str(of["kind"]), accepted=bool(of["accepted"]), version=int(of.get("version") or 0),
         at=_time(str(of["at"])),
     )
 

@@ -19,7 +19,7 @@ from ._core import LOOK_BLIND, LOOK_EVERY, QUIET, Presented, Stream, checked
 from ._core import GRACE, PROBE_EVERY, RELEASED, Bearer, Grant, NoAnswer, Options, Protocol, Resources, Retry, Send, Server, Steps, T, Watched, again, lost_error, stand_again
 from ._lease import Entered, LeaseView, joined, refuse_to_wait_for_oneself
 from ._names import resource_of
-from ._state import Attempt, LockState, Record, attempt, lock_state
+from ._state import Attempt, LockState, Record, attempt, lock_state, record
 from .errors import ClosedError, UnavailableError, shown
 
 _IDLE = 64  # connections that are kept to each server
@@ -448,6 +448,10 @@ class Client:
     def list(self, prefix: str = "") -> Iterator[LockState]:
         """The held resources that begin with a prefix, in no particular order. A lock that is taken or released meanwhile may be missed or come twice."""
         return map(lock_state, self._pages(f"list {shown(prefix)}", "/locks", {"prefix": prefix}, "locks"))
+
+    def records(self, prefix: str = "") -> Iterator[Record]:
+        """The guarded records whose resources begin with a prefix, in the order of their bytes and without their values."""
+        return map(record, self._pages(f"list the records {shown(prefix)}", "/guarded", {"prefix": prefix}, "records"))
 
     def history(self, resource: str) -> Iterator[Attempt]:
         """The newest hundred writes and claims of a guarded record, refused ones too, the newest first."""

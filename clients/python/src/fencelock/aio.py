@@ -26,7 +26,7 @@ from ._core import (
 )
 from ._lease import Entered, LeaseView, current, joined, refuse_to_wait_for_oneself
 from ._names import resource_of
-from ._state import Attempt, LockState, Record, Waiter, attempt, lock_state
+from ._state import Attempt, LockState, Record, Waiter, attempt, lock_state, record
 from .errors import ClosedError, DeniedError, FencelockError, HeldError, LeaseLostError, RefusedError, StaleTokenError, TimedOutError, UnavailableError, shown
 from .guard import afenced as fenced
 
@@ -211,6 +211,10 @@ class Client:
     def list(self, prefix: str = "") -> AsyncIterator[LockState]:
         """As ``fencelock.Client.list``, for ``async for``."""
         return self._pages(f"list {shown(prefix)}", "/locks", {"prefix": prefix}, "locks", lock_state)
+
+    def records(self, prefix: str = "") -> AsyncIterator[Record]:
+        """As ``fencelock.Client.records``, for ``async for``."""
+        return self._pages(f"list the records {shown(prefix)}", "/guarded", {"prefix": prefix}, "records", record)
 
     def history(self, resource: str) -> AsyncIterator[Attempt]:
         """As ``fencelock.Client.history``, for ``async for``."""

@@ -99,7 +99,7 @@ def of_problem(operation: str, resource: str, status: int, problem: Mapping[str,
         error = LeaseLostError(text)
     elif kind == "stale-token":
         stale = StaleTokenError(text)
-        stale.presented, stale.highest = int(problem.get("presented") or 0), int(problem.get("highest") or 0)
+        stale.presented, stale.highest = int(problem.get("presented") or 0), int(problem.get("highest_token") or 0)
         error = stale
     elif status in (401, 403):
         error = DeniedError(text)

@@ -356,14 +356,19 @@ class Service:
                 if kind == "write":
                     record.value, record.version = value, record.version + 1
             at = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-            record.attempts.insert(0, {"fencing_token": token, "highest": highest, "kind": kind, "accepted": accepted, "version": record.version, "at": at})
+            record.attempts.insert(0, {"fencing_token": token, "highest_token": highest, "kind": kind, "accepted": accepted, "version": record.version, "at": at})
             if not accepted:
-                return _problem(412, "stale-token", "The fencing token is stale", resource=resource, presented=token, highest=highest)
+                return _problem(412, "stale-token", "The fencing token is stale", resource=resource, presented=token, highest_token=highest)
             return 200, self._record(resource, record)
 
     @staticmethod
     def _record(resource: str, record: _Record) -> Json:
-        return {"resource": resource, "fencing_token": record.token, "value": record.value, "version": record.version}
+        return {"resource": resource, "highest_token": record.token, "value": record.value, "version": record.version}
+
+    def _list_records(self, prefix: str) -> Reply:
+        with self._changed:
+            found = [self._record(resource, record) for resource, record in sorted(self._records.items()) if resource.startswith(prefix)]
+        return 200, {"records": [{name: each[name] for name in ("resource", "highest_token", "version")} for each in found]}
 
     def _read(self, resource: str, history: bool) -> Reply:
         with self._changed:
@@ -387,6 +392,7 @@ class Service:
             "GET /leases/current": lambda: self._of_lease(handler, release=False),
             "POST /leases/current/extend": lambda: self._of_lease(handler, release=False),
             "DELETE /leases/current": lambda: self._of_lease(handler, release=True),
+            "GET /guarded": lambda: self._list_records(query.get("prefix", "")),
             "GET /history": lambda: self._read(query.get("resource", ""), history=True),
             "GET /healthz": lambda: (200, {"status": "ok"}),
             "GET /readyz": lambda: (200, {"ready": True, "reason": "", "quorum": 1, "voting": 1, "nodes": []}),
@@ -403,9 +409,8 @@ class Service:
         return _problem(404, "not-found", "No such operation")
 
     def _guarded(self, handler: "_Handler", rest: str, body: Any) -> Reply:
-        name, _, claim = rest.partition("/")
-        resource = urllib.parse.unquote(name)
-        if handler.command == "POST" and claim == "claim":
+        resource = urllib.parse.unquote(rest)
+        if handler.command == "POST":
             return self._attempt(handler, resource, "claim", None)
         if handler.command == "GET":
             return self._read(resource, history=False)

@@ -122,6 +122,8 @@ export declare class Client {
     writeRecord(lease: Lease | Part, value: unknown): Promise<GuardedRecord>;
     /** Deletes the value of a record under the token of a lease, as `writeRecord` writes it: its history and its highest token stay. */
     deleteRecord(lease: Lease | Part): Promise<GuardedRecord>;
+    /** The guarded records whose resources begin with a prefix, in the order of their bytes and without their values. */
+    records(prefix?: string): AsyncGenerator<GuardedRecord, void, undefined>;
     /** The newest hundred writes and claims of a record, refused ones too, the newest first. */
     history(resource: string): AsyncGenerator<Attempt, void, undefined>;
     /** Ends a client: waits for a lease reject with Closed, the signals of work under `do` are aborted

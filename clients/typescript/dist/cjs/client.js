@@ -205,6 +205,10 @@ class Client {
     async deleteRecord(lease) {
         return (0, state_js_1.guardedRecord)((await this.#calls.send({ ...ofPart('delete', lease, 'DELETE'), once: true })).body);
     }
+    /** The guarded records whose resources begin with a prefix, in the order of their bytes and without their values. */
+    records(prefix = '') {
+        return this.#pages('records', '/guarded', { prefix }, 'records', state_js_1.guardedRecord);
+    }
     /** The newest hundred writes and claims of a record, refused ones too, the newest first. */
     history(resource) {
         return this.#pages('history', '/history', { resource }, 'attempts', state_js_1.attempt);
@@ -468,13 +472,13 @@ function ofResource(operation, resource) {
     // The name once more, where no proxy rewrites it.
     return { operation, resource, method: 'GET', path: `/locks/${name}`, headers: { 'Fencelock-Resource': name } };
 }
-function ofRecord(operation, resource, method, more = '') {
+function ofRecord(operation, resource, method) {
     const name = encoded(resource);
-    return { operation, resource, method, path: `/guarded/${name}${more}`, headers: { 'Fencelock-Resource': name } };
+    return { operation, resource, method, path: `/guarded/${name}`, headers: { 'Fencelock-Resource': name } };
 }
 /** A request under the token of one resource. */
 function ofPart(operation, { resource, token, proof }, method) {
-    const call = ofRecord(operation, resource, method, operation === 'claim' ? '/claim' : '');
+    const call = ofRecord(operation, resource, method);
     const headers = { ...call.headers, 'Fencing-Token': String(token) };
     if (proof)
         headers['Fencing-Proof'] = proof;

@@ -5,7 +5,7 @@ export interface Part {
     readonly resource: string;
     /** The fencing token, the same for the whole life of the lease. */
     readonly token: number;
-    /** The token's fence_proof, a secret for guards that demand one; "" if the service makes none. */
+    /** The token's fencing_proof, a secret for guards that demand one; "" if the service makes none. */
     readonly proof: string;
 }
 /** How a lease is kept alive. */
@@ -39,7 +39,7 @@ export declare class Lease {
     /** The fencing token: pass it to storage that refuses smaller ones. A lease of several
      * resources has one for each: see `parts`. */
     get token(): number;
-    /** The fence_proof of the token, a secret; "" if the service makes none. */
+    /** The fencing_proof of the token, a secret; "" if the service makes none. */
     get proof(): string;
     /** Each resource with its token and proof, in the order of their names. */
     get parts(): readonly Part[];

@@ -50,7 +50,7 @@ class Lease {
     get token() {
         return this.#only().token;
     }
-    /** The fence_proof of the token, a secret; "" if the service makes none. */
+    /** The fencing_proof of the token, a secret; "" if the service makes none. */
     get proof() {
         return this.#only().proof;
     }
@@ -249,5 +249,5 @@ function disposable(type, end) {
 exports.disposable = disposable;
 function part(of) {
     const each = { resource: String(of['resource']), token: Number(of['fencing_token']) };
-    return Object.defineProperty(each, 'proof', { value: String(of['fence_proof'] ?? ''), enumerable: false });
+    return Object.defineProperty(each, 'proof', { value: String(of['fencing_proof'] ?? ''), enumerable: false });
 }

@@ -263,8 +263,12 @@ class Service {
             record.token = token;
         if (accepted && kind === 'write')
             Object.assign(record, { value, version: record.version + 1 });
-        record.attempts.unshift({ fencing_token: token, highest, kind, accepted, version: record.version, at: new Date().toISOString() });
-        return accepted ? this.#read(resource) : problem(412, 'stale-token', 'The fencing token is stale', { resource, presented: token, highest });
+        record.attempts.unshift({ fencing_token: token, highest_token: highest, kind, accepted, version: record.version, at: new Date().toISOString() });
+        return accepted ? this.#read(resource) : problem(412, 'stale-token', 'The fencing token is stale', { resource, presented: token, highest_token: highest });
+    }
+    #list(prefix) {
+        const found = [...this.#records].filter(([resource]) => resource.startsWith(prefix)).sort();
+        return [200, { records: found.map(([resource, { token, version }]) => ({ resource, highest_token: token, version })) }];
     }
     #read(resource, history = false) {
         const record = this.#records.get(resource);
@@ -272,7 +276,7 @@ class Service {
             return problem(404, 'record-not-found', 'The record was neither written nor claimed');
         if (history)
             return [200, { resource, attempts: record.attempts }];
-        return [200, { resource, fencing_token: record.token, value: record.value, version: record.version }];
+        return [200, { resource, highest_token: record.token, value: record.value, version: record.version }];
     }
     // HTTP
     async #serve(request, response) {
@@ -304,6 +308,7 @@ class Service {
             'GET /leases/current': () => this.#ofLease(lease, false),
             'POST /leases/current/extend': () => this.#ofLease(lease, false),
             'DELETE /leases/current': () => this.#ofLease(lease, true),
+            'GET /guarded': () => this.#list(searchParams.get('prefix') ?? ''),
             'GET /history': () => this.#read(searchParams.get('resource') ?? '', true),
             'GET /healthz': () => [200, { status: 'ok' }],
             'GET /readyz': () => [200, { ready: true, reason: '', quorum: 1, voting: 1, nodes: [] }],
@@ -312,7 +317,7 @@ class Service {
         const route = routes[`${method} ${pathname}`];
         if (route)
             return route();
-        const [, head, name = '', claim] = pathname.split('/');
+        const [, head, name = ''] = pathname.split('/');
         const resource = decodeURIComponent(name);
         if (head === 'locks' && method === 'GET')
             return [200, this.#lock(resource)];
@@ -320,7 +325,7 @@ class Service {
             return problem(404, 'not-found', 'No such operation');
         if (method === 'GET')
             return this.#read(resource);
-        return this.#attempt(resource, claim ? 'claim' : 'write', headers['fencing-token'], method === 'PUT' ? body : null);
+        return this.#attempt(resource, method === 'POST' ? 'claim' : 'write', headers['fencing-token'], method === 'PUT' ? body : null);
     }
     /** Says that something has changed, and not what: a reader looks. */
     #events(response) {

@@ -111,7 +111,7 @@ export function refusal(operation, resource, status, problem, retryAfter) {
     }
     if (error instanceof StaleToken) {
         error.presented = Number(problem['presented'] ?? 0);
-        error.highest = Number(problem['highest'] ?? 0);
+        error.highest = Number(problem['highest_token'] ?? 0);
     }
     if (error instanceof Unavailable && /^\d+$/.test(retryAfter))
         error.retryAfter = Number(retryAfter) * 1000;

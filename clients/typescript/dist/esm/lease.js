@@ -46,7 +46,7 @@ export class Lease {
     get token() {
         return this.#only().token;
     }
-    /** The fence_proof of the token, a secret; "" if the service makes none. */
+    /** The fencing_proof of the token, a secret; "" if the service makes none. */
     get proof() {
         return this.#only().proof;
     }
@@ -243,5 +243,5 @@ export function disposable(type, end) {
 }
 function part(of) {
     const each = { resource: String(of['resource']), token: Number(of['fencing_token']) };
-    return Object.defineProperty(each, 'proof', { value: String(of['fence_proof'] ?? ''), enumerable: false });
+    return Object.defineProperty(each, 'proof', { value: String(of['fencing_proof'] ?? ''), enumerable: false });
 }

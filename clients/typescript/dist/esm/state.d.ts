@@ -26,7 +26,7 @@ export interface LockState {
 export interface GuardedRecord {
     readonly resource: string;
     /** The highest token that it has seen; 0 if it has seen none. */
-    readonly token: number;
+    readonly highestToken: number;
     /** A JSON value; null before the first write, and after a delete. */
     readonly value: unknown;
     /** The number of accepted writes. */

@@ -15,12 +15,12 @@ export function lockState(of) {
     };
 }
 export function guardedRecord(of) {
-    return { resource: String(of['resource']), token: Number(of['fencing_token'] ?? 0), value: of['value'] ?? null, version: Number(of['version'] ?? 0) };
+    return { resource: String(of['resource']), highestToken: Number(of['highest_token'] ?? 0), value: of['value'] ?? null, version: Number(of['version'] ?? 0) };
 }
 export function attempt(of) {
     return {
         token: Number(of['fencing_token']),
-        highest: Number(of['highest']),
+        highest: Number(of['highest_token']),
         kind: String(of['kind']),
         accepted: Boolean(of['accepted']),
         version: Number(of['version'] ?? 0),

@@ -322,7 +322,7 @@ public final class FencelockClient implements AutoCloseable {
 
     /** Whether a resource is held, by which holder, for how much longer, and its queue. */
     public LockState inspect(String resource) throws InterruptedException {
-        return LockState.of(calls.answer(ofResource("inspect", resource, "GET", "/locks/", ""), Bounds.NONE).body());
+        return LockState.of(calls.answer(ofResource("inspect", resource, "GET", "/locks/"), Bounds.NONE).body());
     }
 
     /**
@@ -382,7 +382,7 @@ public final class FencelockClient implements AutoCloseable {
     /** Reads a record without a claim; empty if it was neither written nor claimed yet. */
     public Optional<GuardedRecord> read(String resource) throws InterruptedException {
         try {
-            return Optional.of(GuardedRecord.of(calls.answer(ofResource("read", resource, "GET", "/guarded/", ""), Bounds.NONE).body()));
+            return Optional.of(GuardedRecord.of(calls.answer(ofResource("read", resource, "GET", "/guarded/"), Bounds.NONE).body()));
         } catch (RefusedException e) {
             if (e.kind().equals("record-not-found")) return Optional.empty();
             throw e;
@@ -391,17 +391,22 @@ public final class FencelockClient implements AutoCloseable {
 
     /** Claims the record of the lease's resource and reads it: what it returns cannot be overwritten by an earlier holder. Throws StaleTokenException if another lease has been used since. */
     public GuardedRecord claim(Lease lease) throws InterruptedException {
-        return GuardedRecord.of(calls.answer(guarded("claim", lease, "POST", "/claim"), Bounds.NONE).body());
+        return GuardedRecord.of(calls.answer(guarded("claim", lease, "POST"), Bounds.NONE).body());
     }
 
     /** Writes the record of the lease's resource under its token: a JSON value of Map, List, String, Number and Boolean. Throws StaleTokenException if another lease has been used since; nothing is written then. */
     public GuardedRecord write(Lease lease, Object value) throws InterruptedException {
-        return GuardedRecord.of(calls.answer(guarded("write", lease, "PUT", "").with(value), Bounds.NONE).body());
+        return GuardedRecord.of(calls.answer(guarded("write", lease, "PUT").with(value), Bounds.NONE).body());
     }
 
     /** Deletes the value of the record of the lease's resource; its mark and history stay. */
     public GuardedRecord delete(Lease lease) throws InterruptedException {
-        return GuardedRecord.of(calls.answer(guarded("delete", lease, "DELETE", ""), Bounds.NONE).body());
+        return GuardedRecord.of(calls.answer(guarded("delete", lease, "DELETE"), Bounds.NONE).body());
+    }
+
+    /** The records whose resources begin with a prefix, in the order of their bytes and without their values. */
+    public List<GuardedRecord> records(String prefix) throws InterruptedException {
+        return pages("records", "/guarded?prefix=" + encoded(prefix), prefix, "records", GuardedRecord::of);
     }
 
     /** The newest hundred writes and claims of a record, refused ones too, the newest first. */
@@ -409,8 +414,8 @@ public final class FencelockClient implements AutoCloseable {
         return pages("history", "/history?resource=" + encoded(resource), resource, "attempts", GuardedRecord.Attempt::of);
     }
 
-    private static Call guarded(String operation, Lease lease, String method, String suffix) {
-        Call call = ofResource(operation, lease.resource(), method, "/guarded/", suffix);
+    private static Call guarded(String operation, Lease lease, String method) {
+        Call call = ofResource(operation, lease.resource(), method, "/guarded/");
         Map<String, String> headers = new LinkedHashMap<>(call.headers());
         headers.put("Fencing-Token", Long.toString(lease.token()));
         if (!lease.proof().isEmpty()) headers.put("Fencing-Proof", lease.proof());
@@ -418,9 +423,9 @@ public final class FencelockClient implements AutoCloseable {
     }
 
     /** A call with the resource in its path, and in a header, where no proxy rewrites it. */
-    private static Call ofResource(String operation, String resource, String method, String path, String suffix) {
+    private static Call ofResource(String operation, String resource, String method, String path) {
         String name = encoded(resource);
-        return Call.of(operation, resource, method, path + name + suffix, Map.of("Fencelock-Resource", name));
+        return Call.of(operation, resource, method, path + name, Map.of("Fencelock-Resource", name));
     }
 
     private <T> List<T> pages(String operation, String path, String resource, String member, Function<Map<String, Object>, T> of) throws InterruptedException {

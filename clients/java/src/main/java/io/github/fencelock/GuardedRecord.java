@@ -5,11 +5,11 @@ import java.util.Map;
 /**
  * A record of the service that refuses stale tokens.
  *
- * @param token the highest token that it has seen
+ * @param highestToken the highest token that it has seen
  * @param value a JSON value of Map, List, String, Number and Boolean; null before the first write
  * @param version the number of accepted writes
  */
-public record GuardedRecord(String resource, long token, Object value, long version) {
+public record GuardedRecord(String resource, long highestToken, Object value, long version) {
     /**
      * A write or a claim of a record.
      *
@@ -19,12 +19,12 @@ public record GuardedRecord(String resource, long token, Object value, long vers
      */
     public record Attempt(long token, long highest, String kind, boolean accepted, long version, String at) {
         static Attempt of(Map<String, Object> attempt) {
-            return new Attempt(Json.number(attempt, "fencing_token"), Json.number(attempt, "highest"), Json.text(attempt, "kind"),
+            return new Attempt(Json.number(attempt, "fencing_token"), Json.number(attempt, "highest_token"), Json.text(attempt, "kind"),
                     Boolean.TRUE.equals(attempt.get("accepted")), Json.number(attempt, "version"), Json.text(attempt, "at"));
         }
     }
 
     static GuardedRecord of(Map<String, Object> record) {
-        return new GuardedRecord(Json.text(record, "resource"), Json.number(record, "fencing_token"), record.get("value"), Json.number(record, "version"));
+        return new GuardedRecord(Json.text(record, "resource"), Json.number(record, "highest_token"), record.get("value"), Json.number(record, "version"));
     }
 }

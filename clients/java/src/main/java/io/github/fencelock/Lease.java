@@ -22,7 +22,7 @@ public final class Lease implements AutoCloseable {
      * One resource of a lease.
      *
      * @param token the fencing token, the same for the whole life of the lease
-     * @param proof the token's fence_proof, a secret for guards that demand one; "" if the service makes none
+     * @param proof the token's fencing_proof, a secret for guards that demand one; "" if the service makes none
      */
     public record Part(String resource, long token, String proof) {
         @Override
@@ -57,7 +57,7 @@ public final class Lease implements AutoCloseable {
         ttl = Json.number(body, "ttl_ms") * Clock.MILLISECOND;
         List<Map<String, Object>> several = Json.objects(body, "resources");
         parts = (several.isEmpty() ? List.of(body) : several).stream()
-                .map(part -> new Part(Json.text(part, "resource"), Json.number(part, "fencing_token"), Json.text(part, "fence_proof"))).toList();
+                .map(part -> new Part(Json.text(part, "resource"), Json.number(part, "fencing_token"), Json.text(part, "fencing_proof"))).toList();
         resource = parts.stream().map(Part::resource).collect(Collectors.joining(", "));
         slot = (int) Json.number(body, "slot");
         renew(granted);
@@ -88,7 +88,7 @@ public final class Lease implements AutoCloseable {
         return only().token();
     }
 
-    /** The fence_proof of the token, a secret; "" if the service makes none. */
+    /** The fencing_proof of the token, a secret; "" if the service makes none. */
     public String proof() {
         return only().proof();
     }

@@ -151,6 +151,7 @@ class RealServiceTest {
             StaleTokenException stale = assertThrows(StaleTokenException.class, () -> client.write(old, 7));
             assertEquals(List.of(old.token(), lease.token()), List.of(stale.presented(), stale.highest()));
             assertEquals(2, client.delete(lease).version());
+            assertEquals(List.of(new GuardedRecord("java/record", lease.token(), null, 2)), client.records("java/rec"));
         }
         List<GuardedRecord.Attempt> attempts = client.history("java/record");
         assertEquals(List.of("write", "write", "claim", "write", "claim"), attempts.stream().map(GuardedRecord.Attempt::kind).toList());

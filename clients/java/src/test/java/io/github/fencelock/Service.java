@@ -107,14 +107,14 @@ final class Service implements AutoCloseable {
         lease.put("max_hold_remaining_ms", null);
         if (body.get("resources") instanceof List<?> names) {
             List<Object> parts = new ArrayList<>();
-            for (Object name : names) parts.add(Map.of("resource", name, "fencing_token", tokens.get(), "fence_proof", "secret-proof"));
+            for (Object name : names) parts.add(Map.of("resource", name, "fencing_token", tokens.get(), "fencing_proof", "secret-proof"));
             lease.put("resources", parts);
         } else {
             boolean slots = body.containsKey("slots");
             lease.put("resource", body.getOrDefault("resource", "r") + (slots ? "#slot1" : ""));
             if (slots) lease.put("slot", 1);
             lease.put("fencing_token", tokens.get());
-            lease.put("fence_proof", "secret-proof");
+            lease.put("fencing_proof", "secret-proof");
         }
         return lease;
     }
