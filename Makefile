@@ -47,7 +47,7 @@ TOOLS    := ^Test(Chaos|Conformance|MutantTable|Seed)$$
 # These compute and do nothing else, with -race for several minutes: TestSimulation and the
 # other tests of these packages run the same code with it.
 COMPUTE  := ^Test(Soak)?(AllPairs|Mutants|FoundersThatMeet|RunsRepeat|SeedsThatFailed|ServersThatShareA(Service|Store)|SetsGrow)$$
-COMPUTES := ./internal/sim ./lockcore/redlock ./lockcore/replica ./storage/optimistic
+COMPUTES := ./internal/sim ./lockcore/sets ./lockcore/replica ./storage/optimistic
 
 # How long make explore takes, and where its random tests begin.
 EXPLOREFOR ?= 10m

@@ -17,8 +17,8 @@ import (
 	"github.com/fencelock/fencelock/api/events"
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/lockcore/node"
-	"github.com/fencelock/fencelock/lockcore/redlock"
 	"github.com/fencelock/fencelock/lockcore/replica"
+	"github.com/fencelock/fencelock/lockcore/sets"
 	"github.com/fencelock/fencelock/storage/boltguard"
 	"github.com/fencelock/fencelock/storage/boltstore"
 )
@@ -58,11 +58,11 @@ func newRealServiceTelling(t *testing.T, hub *events.Hub, change ...func(*api.Op
 // serveNode serves a Locker over one node.
 func serveNode(t *testing.T, one node.Node, hub *events.Hub, change ...func(*api.Options)) *service {
 	t.Helper()
-	cfg := redlock.Config{MaxTTL: maxTTL, NodeTimeout: 5 * time.Second}
+	cfg := sets.Config{MaxTTL: maxTTL, NodeTimeout: 5 * time.Second}
 	if hub != nil {
 		cfg.Released = hub.Released
 	}
-	locker, err := redlock.New(cfg, []node.Node{one})
+	locker, err := sets.New(cfg, []node.Node{one})
 	if err != nil {
 		t.Fatal(err)
 	}

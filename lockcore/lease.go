@@ -35,6 +35,17 @@ type AcquireRequest struct {
 	Resources []string
 }
 
+// Polls reports whether the request is answered before its wait ends.
+func (r *AcquireRequest) Polls() bool { return r.Poll > 0 && r.Poll < r.Wait }
+
+// AnswerWithin is how long this request waits.
+func (r *AcquireRequest) AnswerWithin() time.Duration {
+	if r.Polls() {
+		return r.Poll
+	}
+	return r.Wait
+}
+
 // Lease is one time-bounded grant of a resource.
 type Lease struct {
 	Resource string

@@ -11,7 +11,7 @@ import (
 // may be called from any goroutine. Every error is one of those named, or wraps
 // ctx.Err(). A call acts for the caller that ctx names (WithCaller).
 //
-// redlock.Locker is one.
+// sets.Locker is one.
 type Service interface {
 	// Acquire grants a lease, or says why not: a *FieldError for each field out of
 	// bounds, *HeldError, ErrIdempotencyMismatch, ErrTokensExhausted, *QuorumError

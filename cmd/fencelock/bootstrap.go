@@ -12,8 +12,8 @@ import (
 
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
 	"github.com/fencelock/fencelock/lockcore"
-	"github.com/fencelock/fencelock/lockcore/redlock"
 	"github.com/fencelock/fencelock/lockcore/redlock/membership"
+	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
 // bootstrap is what the operator asked for.
@@ -75,8 +75,8 @@ func (f bootstrap) run(cmd *cobra.Command, t clusterTool) error {
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 	defer cancel()
-	change := func(c *redlock.Config) { c.Recovery, c.New, c.Force = membership.RecoveryAuto, f.isNew, f.force }
-	err := t.with(ctx, change, func(locker *redlock.Locker) error { return t.await(ctx, locker.Status, complete) })
+	change := func(c *sets.Config) { c.Recovery, c.New, c.Force = membership.RecoveryAuto, f.isNew, f.force }
+	err := t.with(ctx, change, func(locker *sets.Locker) error { return t.await(ctx, locker.Status, complete) })
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		err = fmt.Errorf("given up after %s (--timeout): %w", timeout, err)
 	}
@@ -88,7 +88,7 @@ func (f bootstrap) confirm(cmd *cobra.Command, t clusterTool) error {
 	var status lockcore.ClusterStatus
 	ctx, cancel := context.WithTimeout(cmd.Context(), clusterLook)
 	defer cancel()
-	err := t.with(ctx, watching, func(locker *redlock.Locker) error {
+	err := t.with(ctx, watching, func(locker *sets.Locker) error {
 		<-ctx.Done()
 		status = locker.Status()
 		return cmd.Context().Err()

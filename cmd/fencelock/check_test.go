@@ -200,7 +200,7 @@ func TestCheckOfTheCluster(t *testing.T) {
 	server.signal(syscall.SIGTERM)
 	_ = server.exit()
 	start(t, append(slices.Clone(env), "FENCELOCK_BOOTSTRAP=new")...)
-	sets(t, env, printed(t, env, "apply")...).wants(t, "apply", 0, "in force", "")
+	runSets(t, env, printed(t, env, "apply")...).wants(t, "apply", 0, "in force", "")
 	got, report = checks(t, exitRisky, env...)
 	finds(t, report, check.Risky, "FENCELOCK_REDIS_ADDRS", "with it the quorum is lost")
 	if n := strings.Count(got.out, nodes[0].Addr()); n > 1 {

@@ -18,7 +18,7 @@ import (
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/screen"
 	"github.com/fencelock/fencelock/lockcore"
-	"github.com/fencelock/fencelock/lockcore/redlock"
+	"github.com/fencelock/fencelock/lockcore/sets"
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
@@ -72,10 +72,10 @@ func (t clusterTool) record(act string, err error, details ...slog.Attr) {
 }
 
 // watching is the Locker's configuration of a tool that changes nothing by itself.
-func watching(c *redlock.Config) { c.Watching, c.New = true, false }
+func watching(c *sets.Config) { c.Watching, c.New = true, false }
 
 // with runs a Locker over the nodes for as long as act takes.
-func (t clusterTool) with(ctx context.Context, change func(*redlock.Config), act func(*redlock.Locker) error) (err error) {
+func (t clusterTool) with(ctx context.Context, change func(*sets.Config), act func(*sets.Locker) error) (err error) {
 	b, err := backend.Open(ctx, t.cfg, backend.Options{Logger: t.logger, Audit: t.audit, Registry: prometheus.NewRegistry(), Tool: change})
 	if err != nil {
 		return err

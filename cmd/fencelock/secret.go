@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
-	"github.com/fencelock/fencelock/lockcore/redlock"
 	"github.com/fencelock/fencelock/lockcore/redlock/membership"
+	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
 // rotateTimeout is how long a quorum may take to answer.
@@ -72,7 +72,7 @@ Run it with the configuration of the servers.`,
 func (t clusterTool) rotateSecret(ctx context.Context, force bool) error {
 	ctx, cancel := context.WithTimeout(ctx, rotateTimeout)
 	defer cancel()
-	return t.with(ctx, watching, func(locker *redlock.Locker) error {
+	return t.with(ctx, watching, func(locker *sets.Locker) error {
 		if err := t.await(ctx, locker.Status, ready); err != nil {
 			return err
 		}

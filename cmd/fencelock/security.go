@@ -18,7 +18,7 @@ import (
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/reload"
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/internal/pemfile"
-	"github.com/fencelock/fencelock/lockcore/redlock"
+	"github.com/fencelock/fencelock/lockcore/keyring"
 )
 
 // The variables whose files are read again, as the log and the metric name them.
@@ -35,7 +35,7 @@ type security struct {
 	issuer *access.Issuer // nil: no JWTs
 	certs  *loaded[tls.Config]
 	proofs *loaded[fencing.ProofKeys]
-	leases *loaded[redlock.Keys]
+	leases *loaded[keyring.Ring]
 
 	files []reload.Files
 }
@@ -79,7 +79,7 @@ func openSecurity(cfg config.Config) (s *security, err error) {
 	if s.proofs, err = load(s, proofKeyFile, readProofs, cfg.ProofKeyFile); err != nil {
 		return nil, err
 	}
-	readLeases := func() (*redlock.Keys, error) { return readLeaseKeys(cfg.LeaseKeyFile) }
+	readLeases := func() (*keyring.Ring, error) { return readLeaseKeys(cfg.LeaseKeyFile) }
 	if s.leases, err = load(s, leaseKeyFile, readLeases, cfg.LeaseKeyFile); err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func readProofKeys(path string) (*fencing.ProofKeys, error) {
 }
 
 // readLeaseKeys reads a file of the same form.
-func readLeaseKeys(path string) (*redlock.Keys, error) {
+func readLeaseKeys(path string) (*keyring.Ring, error) {
 	parsed, err := readProofKeys(path)
 	if err != nil {
 		return nil, err
@@ -126,7 +126,7 @@ func readLeaseKeys(path string) (*redlock.Keys, error) {
 	for _, key := range parsed.Keys() {
 		secrets = append(secrets, key.Secret)
 	}
-	return redlock.NewKeys(secrets...)
+	return keyring.New(secrets...)
 }
 
 func readCertificates(cfg config.Config) (*tls.Config, error) {

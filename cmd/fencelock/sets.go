@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
-	"github.com/fencelock/fencelock/lockcore/redlock"
+	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
 // The pace of a change: how long it may take in all, and how long a server that was
@@ -53,7 +53,7 @@ completed first; then the opposite change follows.`),
 // setsAct is one of the commands below "sets".
 type setsAct struct {
 	name    string
-	act     func(*setsAct, context.Context, *redlock.Locker) error
+	act     func(*setsAct, context.Context, *sets.Locker) error
 	changes bool
 	from    int64
 	force   bool
@@ -88,8 +88,8 @@ func (a *setsAct) run(cmd *cobra.Command) error {
 	a.tool, a.out = newClusterTool(cmd, cfg), cmd.OutOrStdout()
 	ctx, cancel := context.WithTimeout(cmd.Context(), setsTimeout)
 	defer cancel()
-	err = a.with(ctx, a.tool, func(l *redlock.Locker) error { return a.act(a, ctx, l) })
-	if errors.Is(err, redlock.ErrOtherChange) {
+	err = a.with(ctx, a.tool, func(l *sets.Locker) error { return a.act(a, ctx, l) })
+	if errors.Is(err, sets.ErrOtherChange) {
 		err = fmt.Errorf("%w; nothing more was changed: 'fencelock sets status' prints the command that is next", err)
 	}
 	if a.changes {
@@ -99,8 +99,8 @@ func (a *setsAct) run(cmd *cobra.Command) error {
 }
 
 // with calls act with a Locker that has looked at all nodes.
-func (a *setsAct) with(ctx context.Context, tool clusterTool, act func(*redlock.Locker) error) error {
-	return tool.with(ctx, watching, func(l *redlock.Locker) error {
+func (a *setsAct) with(ctx context.Context, tool clusterTool, act func(*sets.Locker) error) error {
+	return tool.with(ctx, watching, func(l *sets.Locker) error {
 		looking, stop := context.WithTimeout(ctx, clusterLook)
 		defer stop()
 		l.Observe(looking)
@@ -108,18 +108,18 @@ func (a *setsAct) with(ctx context.Context, tool clusterTool, act func(*redlock.
 	})
 }
 
-func (a *setsAct) plan(ctx context.Context, l *redlock.Locker) error {
+func (a *setsAct) plan(ctx context.Context, l *sets.Locker) error {
 	showSets(a.out, l)
 	showMoves(a.out, l)
 	return a.showNext(ctx, l)
 }
 
-func (a *setsAct) status(ctx context.Context, l *redlock.Locker) error {
+func (a *setsAct) status(ctx context.Context, l *sets.Locker) error {
 	showSets(a.out, l)
 	return a.showNext(ctx, l)
 }
 
-func (a *setsAct) apply(ctx context.Context, l *redlock.Locker) error {
+func (a *setsAct) apply(ctx context.Context, l *sets.Locker) error {
 	began := time.Now()
 	if err := l.CheckFrom(a.from); err != nil {
 		return err
@@ -138,9 +138,9 @@ func (a *setsAct) apply(ctx context.Context, l *redlock.Locker) error {
 	return a.showNext(ctx, l)
 }
 
-func (a *setsAct) revert(ctx context.Context, l *redlock.Locker) error {
+func (a *setsAct) revert(ctx context.Context, l *sets.Locker) error {
 	err := l.RevertNext(ctx, a.from)
-	if errors.Is(err, redlock.ErrDecided) {
+	if errors.Is(err, sets.ErrDecided) {
 		err = a.goBack(ctx, l)
 	}
 	if err != nil {
@@ -151,9 +151,9 @@ func (a *setsAct) revert(ctx context.Context, l *redlock.Locker) error {
 }
 
 // goBack completes a change that is decided, and makes the opposite one.
-func (a *setsAct) goBack(ctx context.Context, l *redlock.Locker) error {
+func (a *setsAct) goBack(ctx context.Context, l *sets.Locker) error {
 	if now := l.Generation(); now != a.from { // CheckFrom allows any once all sets have the next map
-		return fmt.Errorf("%w: the maps are at generation %d", redlock.ErrOtherChange, now)
+		return fmt.Errorf("%w: the maps are at generation %d", sets.ErrOtherChange, now)
 	}
 	_, n, err := unaware(ctx, l)
 	if err := a.checkServers("the sets of FENCELOCK_REDIS_ADDRS", n, err); err != nil {
@@ -165,12 +165,12 @@ func (a *setsAct) goBack(ctx context.Context, l *redlock.Locker) error {
 	l.Observe(ctx)
 	back := a.tool
 	back.cfg.RedisSets, back.cfg.RedisNextSets = back.cfg.RedisNextSets, back.cfg.RedisSets
-	return a.with(ctx, back, func(opposite *redlock.Locker) error { return opposite.ApplyNext(ctx, l.Generation()) })
+	return a.with(ctx, back, func(opposite *sets.Locker) error { return opposite.ApplyNext(ctx, l.Generation()) })
 }
 
 // unaware counts the running servers that do not know the change, or that do not know the
 // present sets either. It looks again for as long as one that was stopped may be counted.
-func unaware(ctx context.Context, l *redlock.Locker) (ofChange, ofPresent int, err error) {
+func unaware(ctx context.Context, l *sets.Locker) (ofChange, ofPresent int, err error) {
 	for settled := time.Now().Add(serversSettle); ; {
 		ofChange, ofPresent, err = l.Unaware(ctx)
 		if err != nil || ofChange == 0 || time.Now().After(settled) {
@@ -198,8 +198,8 @@ func (a *setsAct) checkServers(what string, unaware int, err error) error {
 		"Restart every server with FENCELOCK_REDIS_ADDRS and FENCELOCK_REDIS_NEXT_ADDRS as they are here, or stop it; --force continues without these servers", unaware, what)
 }
 
-func showSets(out io.Writer, l *redlock.Locker) {
-	changing := slices.ContainsFunc(l.Sets(), func(s redlock.SetStatus) bool { return s.Next })
+func showSets(out io.Writer, l *sets.Locker) {
+	changing := slices.ContainsFunc(l.Sets(), func(s sets.SetStatus) bool { return s.Next })
 	for i, s := range l.Sets() {
 		role := "stays"
 		switch {
@@ -218,7 +218,7 @@ func showSets(out io.Writer, l *redlock.Locker) {
 	}
 }
 
-func showMoves(out io.Writer, l *redlock.Locker) {
+func showMoves(out io.Writer, l *sets.Locker) {
 	all := 0.0
 	for _, m := range l.Moves() {
 		all += m.Share
@@ -228,7 +228,7 @@ func showMoves(out io.Writer, l *redlock.Locker) {
 }
 
 // showNext says what is next: which command, or what the change waits for.
-func (a *setsAct) showNext(ctx context.Context, l *redlock.Locker) error {
+func (a *setsAct) showNext(ctx context.Context, l *sets.Locker) error {
 	next := a.waits(l)
 	if next == "" && a.tool.cfg.RedisNextSets == nil {
 		next = "nothing: the sets of FENCELOCK_REDIS_ADDRS are in force"
@@ -241,7 +241,7 @@ func (a *setsAct) showNext(ctx context.Context, l *redlock.Locker) error {
 }
 
 // waits is what must be done before any command; "" if nothing.
-func (a *setsAct) waits(l *redlock.Locker) string {
+func (a *setsAct) waits(l *sets.Locker) string {
 	var waits []string
 	for i, s := range l.Sets() {
 		switch {
@@ -259,7 +259,7 @@ func (a *setsAct) waits(l *redlock.Locker) string {
 	return "wait: " + strings.Join(waits, "; ")
 }
 
-func countMaps(l *redlock.Locker) map[string]int {
+func countMaps(l *sets.Locker) map[string]int {
 	maps := make(map[string]int)
 	for _, s := range l.Sets() {
 		if s.Present && s.Map == "closed" {
@@ -270,7 +270,7 @@ func countMaps(l *redlock.Locker) map[string]int {
 	return maps
 }
 
-func nextStep(ctx context.Context, l *redlock.Locker) string {
+func nextStep(ctx context.Context, l *sets.Locker) string {
 	command := func(name string) string {
 		if l.Generation() == 0 {
 			return "'fencelock sets " + name + "'"

@@ -38,7 +38,7 @@ func changeOf(present, next [][]*testenv.Redis) []string {
 	return env
 }
 
-func sets(t *testing.T, env []string, args ...string) said {
+func runSets(t *testing.T, env []string, args ...string) said {
 	t.Helper()
 	return finish(t, command(t, env, append([]string{"sets"}, args...)...), "")
 }
@@ -49,7 +49,7 @@ func printed(t *testing.T, env []string, action string) []string {
 	t.Helper()
 	var found []string
 	testenv.Eventually(t, time.Minute, func() error { // a new set waits for the longest TTL (rule 12)
-		status := sets(t, env, "status")
+		status := runSets(t, env, "status")
 		found = regexp.MustCompile(`'fencelock sets (` + action + `[^']*)'`).FindStringSubmatch(status.out)
 		if found == nil {
 			return errors.New(status.out + status.errOut)
@@ -72,13 +72,13 @@ func TestSetsApplyFromHistory(t *testing.T) {
 		env := changeOf(change[0], change[1])
 		f.restartWith(env)
 		if history == nil { // B is new
-			sets(t, env, "status").wants(t, "a fresh set", 0, "a running server bootstraps the cluster once the longest TTL has passed", "")
+			runSets(t, env, "status").wants(t, "a fresh set", 0, "a running server bootstraps the cluster once the longest TTL has passed", "")
 		}
 		command := printed(t, env, "apply")
 		if history == nil {
 			history = command
 		}
-		sets(t, env, command...).wants(t, "apply", 0, "the next node sets are in force", "")
+		runSets(t, env, command...).wants(t, "apply", 0, "the next node sets are in force", "")
 		f.restartWith(changeOf(change[1], nil))
 	}
 	server := f.servers[0]
@@ -87,17 +87,17 @@ func TestSetsApplyFromHistory(t *testing.T) {
 		t.Helper()
 		server.wants(server.ask(nil, "POST", "/leases/current/extend", `{"ttl_ms":10000}`, "Fencelock-Lease: "+lease.LeaseID), http.StatusOK)
 	}
-	sets(t, changeOf(a, nil), "status").wants(t, "status without next sets", 0, "generation of the maps: 2\nnext: nothing: the sets of FENCELOCK_REDIS_ADDRS are in force", "")
-	sets(t, changeOf(b, nil), "status").wants(t, "status of other sets", 0, "use the list that is in force", "")
+	runSets(t, changeOf(a, nil), "status").wants(t, "status without next sets", 0, "generation of the maps: 2\nnext: nothing: the sets of FENCELOCK_REDIS_ADDRS are in force", "")
+	runSets(t, changeOf(b, nil), "status").wants(t, "status of other sets", 0, "use the list that is in force", "")
 
 	env := changeOf(a, b)
-	sets(t, env, history...).wants(t, "from history", exitFailed, "", "planned from generation 0 of the maps, and they are at 2")
+	runSets(t, env, history...).wants(t, "from history", exitFailed, "", "planned from generation 0 of the maps, and they are at 2")
 	extends()
-	sets(t, env, "status").wants(t, "status", 0, "restart the servers with both maps (1 run without), then: 'fencelock sets apply --from 2'", "")
-	sets(t, env, "apply", "--from", "2").wants(t, "a server knows A alone", exitFailed, "", "1 running servers do not know this change")
+	runSets(t, env, "status").wants(t, "status", 0, "restart the servers with both maps (1 run without), then: 'fencelock sets apply --from 2'", "")
+	runSets(t, env, "apply", "--from", "2").wants(t, "a server knows A alone", exitFailed, "", "1 running servers do not know this change")
 	extends()
-	sets(t, env, "apply", "--from", "2", "--force").wants(t, "by force", 0, "the next node sets are in force", "leases that only they extend are lost")
-	sets(t, env, printed(t, env, "revert")...).wants(t, "back", 0, "the node sets of FENCELOCK_REDIS_ADDRS are in force", "")
+	runSets(t, env, "apply", "--from", "2", "--force").wants(t, "by force", 0, "the next node sets are in force", "leases that only they extend are lost")
+	runSets(t, env, printed(t, env, "revert")...).wants(t, "back", 0, "the node sets of FENCELOCK_REDIS_ADDRS are in force", "")
 	server.untilAnswer(http.StatusOK, "POST", "/leases/current/extend", `{"ttl_ms":10000}`, "Fencelock-Lease: "+lease.LeaseID)
 }
 
@@ -110,11 +110,11 @@ func TestSets(t *testing.T) {
 	untold := start(t, append(changeOf(present, nil), "FENCELOCK_BOOTSTRAP=new")...)
 	env := changeOf(present, both)
 	told := start(t, append(slices.Clone(env), "FENCELOCK_BOOTSTRAP=new")...)
-	sets(t, changeOf(present, nil), "plan").wants(t, "without next sets", exitUsage, "", "FENCELOCK_REDIS_NEXT_ADDRS is not set")
-	sets(t, changeOf(present, present), "plan").wants(t, "the same sets", exitFailed, "", "the next node sets are the present ones")
+	runSets(t, changeOf(present, nil), "plan").wants(t, "without next sets", exitUsage, "", "FENCELOCK_REDIS_NEXT_ADDRS is not set")
+	runSets(t, changeOf(present, present), "plan").wants(t, "the same sets", exitFailed, "", "the next node sets are the present ones")
 	var plan said
 	testenv.Eventually(t, 10*time.Second, func() error { // the first heartbeat of a server may come before its cluster is bootstrapped
-		if plan = sets(t, env, "plan"); !strings.Contains(plan.out, "run without") {
+		if plan = runSets(t, env, "plan"); !strings.Contains(plan.out, "run without") {
 			return errors.New(plan.out)
 		}
 		return nil
@@ -125,14 +125,14 @@ func TestSets(t *testing.T) {
 		t.Errorf("the plan is\n%s", plan.out)
 	}
 
-	sets(t, env, "apply").wants(t, "a server is not told", exitFailed, "", "1 running servers do not know this change")
+	runSets(t, env, "apply").wants(t, "a server is not told", exitFailed, "", "1 running servers do not know this change")
 	var held []wire.Lease
 	for i := range 20 {
 		held = append(held, untold.acquire(fmt.Sprintf(`{"resource":"r%d"}`, i)))
 	}
-	sets(t, env, "apply", "--force").wants(t, "apply", 0, "the next node sets are in force", "1 running servers do not know this change")
-	sets(t, env, "status").wants(t, "status", 0, "the change is complete", "")
-	sets(t, env, "apply").wants(t, "apply again", 0, "the next node sets are in force", "")
+	runSets(t, env, "apply", "--force").wants(t, "apply", 0, "the next node sets are in force", "1 running servers do not know this change")
+	runSets(t, env, "status").wants(t, "status", 0, "the change is complete", "")
+	runSets(t, env, "apply").wants(t, "apply again", 0, "the next node sets are in force", "")
 
 	after := start(t, changeOf(both, nil)...)
 	moved := 0
@@ -287,7 +287,7 @@ func TestSoakSetsChange(t *testing.T) {
 	for _, change := range []struct{ from, to [][]*testenv.Redis }{{two, three}, {three, two}} {
 		env := changeOf(change.from, change.to)
 		f.restartWith(env)
-		applied := sets(t, env, printed(t, env, "apply")...)
+		applied := runSets(t, env, printed(t, env, "apply")...)
 		applied.wants(t, "apply", 0, "the next node sets are in force", "")
 		t.Logf("from %d sets to %d: %s", len(change.from), len(change.to), applied.out)
 		f.restartWith(changeOf(change.to, nil))

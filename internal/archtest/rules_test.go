@@ -56,20 +56,40 @@ var rules = []rule{
 		why: "the contract between the algorithm and its nodes",
 	},
 	{
-		pkg: "lockcore/redlock", ours: []string{"lockcore", "lockcore/node", "fencing"}, never: []string{"net", "net/http", "database/sql"},
-		why: "the algorithm: no Redis, no HTTP, so that a simulation can run it as it is",
+		pkg: "lockcore/internal/pause",
+		why: "a leaf",
+	},
+	{
+		pkg: "lockcore/keyring", ours: []string{"lockcore/node", "fencing"}, never: []string{"net", "net/http", "database/sql"},
+		why: "texts that only this cluster seals; it knows nothing of who asks or votes",
+	},
+	{
+		pkg: "lockcore/redlock", ours: []string{"lockcore", "lockcore/internal/pause", "lockcore/keyring", "lockcore/node", "fencing"}, never: []string{"net", "net/http", "database/sql"},
+		why: "one quorum: no Redis, no HTTP, so that a simulation can run it as it is",
+	},
+	{
+		pkg: "lockcore/compose", ours: []string{"lockcore", "lockcore/internal/pause", "lockcore/keyring", "lockcore/redlock", "fencing"}, never: []string{"net", "net/http", "database/sql"},
+		why: "several resources over what locks one; it knows no node and no map of node sets",
+	},
+	{
+		pkg: "lockcore/sets", ours: []string{"lockcore", "lockcore/compose", "lockcore/keyring", "lockcore/node", "lockcore/redlock", "lockcore/redlock/membership", "lockcore/redlock/quorum", "lockcore/redlock/random", "fencing"}, never: []string{"net", "net/http", "database/sql"},
+		why: "which set has a resource, and how that changes; the votes are redlock's",
 	},
 	{
 		pkg: "lockcore/redlock/quorum", ours: []string{"fencing"}, never: []string{"context", "sync", "net"},
 		why: "votes in, a verdict out: no I/O, no clock, no goroutine",
 	},
 	{
-		pkg: "lockcore/redlock/membership", ours: []string{"lockcore", "lockcore/node", "lockcore/redlock/quorum", "lockcore/redlock/random", "lockcore/redlock/internal", "fencing"}, never: []string{"net", "net/http", "database/sql"},
+		pkg: "lockcore/redlock/membership", ours: []string{"lockcore", "lockcore/node", "lockcore/redlock/quorum", "lockcore/redlock/random", "lockcore/internal/pause", "fencing"}, never: []string{"net", "net/http", "database/sql"},
 		why: "who may vote; it knows nothing of leases",
 	},
 	{
-		pkg: "lockcore/redlock/waitqueue", ours: []string{"lockcore", "lockcore/node", "lockcore/redlock/quorum", "lockcore/redlock/random", "lockcore/redlock/internal"}, never: []string{"net", "net/http", "database/sql"},
+		pkg: "lockcore/redlock/waitqueue", ours: []string{"lockcore", "lockcore/node", "lockcore/redlock/quorum", "lockcore/redlock/random", "lockcore/internal/pause"}, never: []string{"net", "net/http", "database/sql"},
 		why: "tickets, and whose place is first; it acquires nothing",
+	},
+	{
+		pkg: "lockcore/redlock/internal/fakenode", ours: []string{"lockcore/node", "lockcore/nodetest", "fencing"}, kit: true,
+		why: "a node whose answers a test writes",
 	},
 	{
 		pkg: "lockcore/redlock/internal/scenario", others: true, kit: true,
@@ -192,7 +212,7 @@ var rules = []rule{
 		why: "it explains errors of networks and drivers; it does not know what was asked",
 	},
 	{
-		pkg: "cmd/fencelock/internal/check", ours: []string{"cmd/fencelock/internal/cause", "cmd/fencelock/internal/config", "lockcore/node", "lockcore/redlock", "lockcore/redlock/membership", "lockcore/redlock/quorum", "storage/redisnode", "storage/etcdstore", "storage/mysqlguard", "storage/pgguard", "storage/zkstore"}, others: true,
+		pkg: "cmd/fencelock/internal/check", ours: []string{"cmd/fencelock/internal/cause", "cmd/fencelock/internal/config", "lockcore/node", "lockcore/sets", "lockcore/redlock/membership", "lockcore/redlock/quorum", "storage/redisnode", "storage/etcdstore", "storage/mysqlguard", "storage/pgguard", "storage/zkstore"}, others: true,
 		why: "it reads what a configuration points to; it starts no server",
 	},
 	{
@@ -208,7 +228,7 @@ var rules = []rule{
 		why: "real servers for tests; it knows nothing of the product",
 	},
 	{
-		pkg: "internal/crowdtest", ours: []string{"internal/testenv", "lockcore", "lockcore/node", "lockcore/redlock"}, kit: true,
+		pkg: "internal/crowdtest", ours: []string{"internal/testenv", "lockcore", "lockcore/node", "lockcore/sets"}, kit: true,
 		why: "it puts load on a node, and the store's own tests look at what is in it",
 	},
 	{
@@ -216,7 +236,7 @@ var rules = []rule{
 		why: "it breaks the built program from outside and judges it by its HTTP API; what knew the inside would believe it",
 	},
 	{
-		pkg: "internal/sim", ours: []string{"lockcore", "lockcore/node", "lockcore/redlock", "lockcore/redlock/quorum", "lockcore/nodetest", "lockcore/replica", "lockcore/replica/memstore", "fencing"}, kit: true,
+		pkg: "internal/sim", ours: []string{"lockcore", "lockcore/keyring", "lockcore/node", "lockcore/sets", "lockcore/redlock/quorum", "lockcore/nodetest", "lockcore/replica", "lockcore/replica/memstore", "fencing"}, kit: true,
 		why: "it owns the clock and every message, and runs the algorithm as it is",
 	},
 	{

@@ -22,8 +22,8 @@ import (
 	"github.com/fencelock/fencelock/client"
 	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore/node"
-	"github.com/fencelock/fencelock/lockcore/redlock"
 	"github.com/fencelock/fencelock/lockcore/replica"
+	"github.com/fencelock/fencelock/lockcore/sets"
 	"github.com/fencelock/fencelock/storage/boltstore"
 )
 
@@ -36,14 +36,14 @@ const (
 // can flip.
 type service struct {
 	*httptest.Server
-	locker *redlock.Locker
+	locker *sets.Locker
 	fault  atomic.Pointer[fault]
 }
 
 // fault stands in for the handler; it may call it.
 type fault func(w http.ResponseWriter, r *http.Request, next http.Handler)
 
-func newLocker(t *testing.T) *redlock.Locker {
+func newLocker(t *testing.T) *sets.Locker {
 	t.Helper()
 	locker, stop, err := openLocker(t.TempDir())
 	if err != nil {
@@ -60,7 +60,7 @@ func newLocker(t *testing.T) *redlock.Locker {
 }
 
 // openLocker runs a Locker over an embedded node, until stop.
-func openLocker(dir string) (l *redlock.Locker, stop func(), err error) {
+func openLocker(dir string) (l *sets.Locker, stop func(), err error) {
 	db, err := bbolt.Open(filepath.Join(dir, "test.db"), 0o600, nil)
 	if err != nil {
 		return nil, nil, err
@@ -73,7 +73,7 @@ func openLocker(dir string) (l *redlock.Locker, stop func(), err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	l, err = redlock.New(redlock.Config{MaxTTL: maxTTL, NodeTimeout: maxTTL / 10}, []node.Node{embedded})
+	l, err = sets.New(sets.Config{MaxTTL: maxTTL, NodeTimeout: maxTTL / 10}, []node.Node{embedded})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -89,7 +89,7 @@ func openLocker(dir string) (l *redlock.Locker, stop func(), err error) {
 	}, nil
 }
 
-func handlerOf(t *testing.T, locker *redlock.Locker) http.Handler {
+func handlerOf(t *testing.T, locker *sets.Locker) http.Handler {
 	t.Helper()
 	hub := events.NewHub()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -105,7 +105,7 @@ func handlerOf(t *testing.T, locker *redlock.Locker) http.Handler {
 	})
 }
 
-func serve(t *testing.T, locker *redlock.Locker) *service {
+func serve(t *testing.T, locker *sets.Locker) *service {
 	t.Helper()
 	s := &service{locker: locker}
 	handler := handlerOf(t, locker)
@@ -141,7 +141,7 @@ func connectWith(t *testing.T, services []*service, opts ...client.Option) *clie
 	return c
 }
 
-func held(t *testing.T, l *redlock.Locker, resource string) bool {
+func held(t *testing.T, l *sets.Locker, resource string) bool {
 	t.Helper()
 	s, err := l.Inspect(context.WithoutCancel(t.Context()), resource)
 	if err != nil {

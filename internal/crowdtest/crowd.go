@@ -16,7 +16,7 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
-	"github.com/fencelock/fencelock/lockcore/redlock"
+	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
 const (
@@ -29,9 +29,9 @@ const (
 )
 
 // Start runs a Locker on a node, and returns once it grants.
-func Start(tb testing.TB, n node.Node) *redlock.Locker {
+func Start(tb testing.TB, n node.Node) *sets.Locker {
 	tb.Helper()
-	locker, err := redlock.New(redlock.Config{NodeTimeout: 20 * time.Second, MaxTTL: time.Hour, DefaultTTL: time.Hour, MaxWaiters: 2 * waiters}, []node.Node{n})
+	locker, err := sets.New(sets.Config{NodeTimeout: 20 * time.Second, MaxTTL: time.Hour, DefaultTTL: time.Hour, MaxWaiters: 2 * waiters}, []node.Node{n})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func NewReport(t *testing.T, usage func() string) Report {
 
 // Run makes the leases, has the waiters wait, and ends both. It reports when the store is
 // empty, and when all leases are held; and it calls waiting while the waiters wait.
-func Run(t *testing.T, locker *redlock.Locker, report Report, waiting func()) {
+func Run(t *testing.T, locker *sets.Locker, report Report, waiting func()) {
 	t.Helper()
 	report("empty")
 	ids := acquireAll(t, locker)
@@ -78,7 +78,7 @@ func Run(t *testing.T, locker *redlock.Locker, report Report, waiting func()) {
 	releaseAll(t, locker, ids)
 }
 
-func acquireAll(t *testing.T, locker *redlock.Locker) []string {
+func acquireAll(t *testing.T, locker *sets.Locker) []string {
 	t.Helper()
 	ids := make([]string, leases)
 	began := time.Now()
@@ -111,7 +111,7 @@ func each(t *testing.T, do func(i int) error) {
 }
 
 // wait has all waiters wait, until leave is called.
-func wait(t *testing.T, locker *redlock.Locker) (leave func()) {
+func wait(t *testing.T, locker *sets.Locker) (leave func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
@@ -130,7 +130,7 @@ func wait(t *testing.T, locker *redlock.Locker) (leave func()) {
 }
 
 // enqueued waits until so many wait for the last resource.
-func enqueued(t *testing.T, locker *redlock.Locker, want int) {
+func enqueued(t *testing.T, locker *sets.Locker, want int) {
 	t.Helper()
 	testenv.Eventually(t, time.Minute, func() error {
 		state, err := locker.Inspect(t.Context(), resource(waited-1))
@@ -141,7 +141,7 @@ func enqueued(t *testing.T, locker *redlock.Locker, want int) {
 	})
 }
 
-func releaseAll(t *testing.T, locker *redlock.Locker, ids []string) {
+func releaseAll(t *testing.T, locker *sets.Locker, ids []string) {
 	t.Helper()
 	began := time.Now()
 	each(t, func(i int) error {

@@ -9,8 +9,8 @@ import (
 
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/nodetest"
-	"github.com/fencelock/fencelock/lockcore/redlock"
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
+	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
 // growing changes the node sets while leases are held (rule 30): a third set is added and
@@ -172,7 +172,7 @@ func (w *world) configure(s *server, change int) {
 }
 
 // act is apply or revert, of the change that is planned from this generation of the maps.
-type act func(l *redlock.Locker, ctx context.Context, from int64) error
+type act func(l *sets.Locker, ctx context.Context, from int64) error
 
 // command is what an operator at a server does some time after a look at how far the change
 // is that the server is configured for. A complete one needs nothing.
@@ -239,11 +239,11 @@ func (o *operation) accept(w *world) {
 	}
 }
 
-func apply(l *redlock.Locker, ctx context.Context, from int64) error { //nolint:revive // as act
+func apply(l *sets.Locker, ctx context.Context, from int64) error { //nolint:revive // as act
 	return l.ApplyNext(ctx, from)
 }
 
-func revert(l *redlock.Locker, ctx context.Context, from int64) error { //nolint:revive // as act
+func revert(l *sets.Locker, ctx context.Context, from int64) error { //nolint:revive // as act
 	return l.RevertNext(ctx, from)
 }
 

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore/keyring"
 	"github.com/fencelock/fencelock/lockcore/node"
-	"github.com/fencelock/fencelock/lockcore/redlock"
 )
 
 // Mutants about leases that their holders lose, and locks that stay for nobody, and the scenes
@@ -42,14 +42,14 @@ func (l *ledger) unended(token fencing.Token) bool {
 
 // lookedAt are the keys that a server would have which takes the newest secret that a node of
 // the first set has shown it, and asks for votes whatever epoch it knows.
-func (s *server) lookedAt() *redlock.Keys {
+func (s *server) lookedAt() *keyring.Ring {
 	s.w.mu.Lock()
 	defer s.w.mu.Unlock()
 	list := s.secrets.List()
 	if len(list) == 0 {
 		return nil
 	}
-	keys, err := redlock.NewKeys(list[0].Raw[:])
+	keys, err := keyring.New(list[0].Raw[:])
 	if err != nil {
 		panic("sim: " + err.Error())
 	}

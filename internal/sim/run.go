@@ -12,7 +12,7 @@ import (
 
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
-	"github.com/fencelock/fencelock/lockcore/redlock"
+	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
 // Result is what a run came to.
@@ -63,16 +63,16 @@ func newWorld(plan Plan, keep bool) *world {
 	for i := range plan.Nodes * plan.Sets {
 		w.nodes = append(w.nodes, newNode(w, i))
 	}
-	for _, sets := range plan.Maps {
-		nodes := make([][]node.Node, len(sets))
-		for i, set := range sets {
+	for _, listed := range plan.Maps {
+		nodes := make([][]node.Node, len(listed))
+		for i, set := range listed {
 			for _, n := range w.nodes {
 				if n.set == set {
 					nodes[i] = append(nodes[i], n.model)
 				}
 			}
 		}
-		w.mapNames = append(w.mapNames, redlock.MapName(nodes))
+		w.mapNames = append(w.mapNames, sets.MapName(nodes))
 	}
 	for i := range plan.Servers {
 		w.servers = append(w.servers, &server{w: w, id: i})

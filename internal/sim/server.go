@@ -10,7 +10,7 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
-	"github.com/fencelock/fencelock/lockcore/redlock"
+	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
 // service is what clients ask of a server: a Locker, or one that a mutant
@@ -32,9 +32,9 @@ type server struct {
 	id          int
 	epoch       int // of its lives; messages of an earlier one are dead
 	locker      service
-	real        *redlock.Locker // behind it
-	change      int             // of the node sets, for which it is configured, from 1; 0: none yet
-	operating   int             // changes that operators make at it
+	real        *sets.Locker // behind it
+	change      int          // of the node sets, for which it is configured, from 1; 0: none yet
+	operating   int          // changes that operators make at it
 	ctx         context.Context
 	kill        context.CancelFunc
 	pausedUntil time.Duration
@@ -65,24 +65,24 @@ func (s *server) start() {
 	s.epoch++
 	s.pausedUntil, s.waiters, s.operating, s.secrets = 0, 0, 0, ""
 	s.relays = make([]relay, len(w.nodes))
-	sets := make([][]node.Node, w.plan.Sets)
+	present := make([][]node.Node, w.plan.Sets)
 	for _, n := range w.nodes {
 		to := &port{w: w, server: s, epoch: s.epoch, node: n, relays: s.relays, slower: w.plan.slower(s.id)}
 		if w.plan.Clocks && !w.plan.Mutant.unwatched {
-			sets[n.set] = append(sets[n.set], clocked{to})
+			present[n.set] = append(present[n.set], clocked{to})
 		} else {
-			sets[n.set] = append(sets[n.set], to)
+			present[n.set] = append(present[n.set], to)
 		}
 	}
-	if w.plan.Mutant.narrow && s.id == 1 && len(sets) > 1 {
-		sets = sets[1:]
+	if w.plan.Mutant.narrow && s.id == 1 && len(present) > 1 {
+		present = present[1:]
 	}
 	cfg := s.config()
-	sets, cfg.Next = s.setsOf(sets)
+	present, cfg.Next = s.setsOf(present)
 	if w.plan.Mutant.sealsOld {
 		cfg.Keys = s.lookedAt
 	}
-	locker, err := redlock.New(cfg, sets...)
+	locker, err := sets.New(cfg, present...)
 	if err != nil {
 		panic("sim: the plan's configuration is refused: " + err.Error())
 	}
@@ -96,10 +96,10 @@ func (s *server) start() {
 	w.logf("server %d starts", s.id+1)
 }
 
-func (s *server) config() redlock.Config {
+func (s *server) config() sets.Config {
 	p := &s.w.plan
 	slower := p.slower(s.id)
-	return redlock.Config{
+	return sets.Config{
 		MaxTTL: slower.own(p.MaxTTL), NodeTimeout: slower.own(p.NodeTimeout), WatchInterval: p.Watch, MaxHold: 0,
 		New: p.New, Force: p.Mutant.force,
 		Random: func(set int) io.Reader {

@@ -14,7 +14,7 @@ import (
 // acquisition drives an attempt: it gives the attempt the replies and the time
 // limits, and carries out the effects that the attempt returns.
 type acquisition struct {
-	set     *set
+	locker  *Locker
 	acquire node.Op
 	began   time.Time
 	limit   time.Duration
@@ -29,14 +29,14 @@ type acquisition struct {
 // confirmations is an acquisition in its other role: the sink of its confirms.
 type confirmations acquisition
 
-func (s *set) newAcquisition(ctx context.Context, op node.Op, limit time.Duration) *acquisition {
+func (l *Locker) newAcquisition(ctx context.Context, op node.Op, limit time.Duration) *acquisition {
 	a := &acquisition{
-		set: s, acquire: op, limit: limit,
+		locker: l, acquire: op, limit: limit,
 		began:   time.Now(), // before the first request (rule 17)
 		done:    make(chan struct{}),
-		attempt: newAttempt(len(s.nodes), op.Attempt != "", op.Ticket.ID != ""),
+		attempt: newAttempt(len(l.nodes), op.Attempt != "", op.Ticket.ID != ""),
 	}
-	if s.cfg.Traced != nil && s.cfg.Traced(ctx) {
+	if l.cfg.Traced != nil && l.cfg.Traced(ctx) {
 		a.at = new([quorum.MaxNodes]time.Time)
 	}
 	return a
@@ -45,7 +45,7 @@ func (s *set) newAcquisition(ctx context.Context, op node.Op, limit time.Duratio
 // start sends the acquire. The caller must call wait.
 func (a *acquisition) start() {
 	a.acquire.Deadline = a.began.Add(a.limit)
-	for i, n := range a.set.nodes {
+	for i, n := range a.locker.nodes {
 		n.Submit(&a.acquire, i, a)
 	}
 }
@@ -71,7 +71,7 @@ func (a *acquisition) wait(ctx context.Context) {
 
 // Deliver takes node i's reply to the acquire.
 func (a *acquisition) Deliver(i int, reply node.Reply) {
-	a.set.meters[i].Vote(reply.Outcome)
+	a.locker.meters[i].Vote(reply.Outcome)
 	if reply.Outcome == node.Granted && !node.Plausible(reply.Grant, time.Now()) {
 		reply = node.Reply{Outcome: node.Failed, Err: errImplausible, Sent: true}
 	}
@@ -86,7 +86,7 @@ func (a *acquisition) Deliver(i int, reply node.Reply) {
 // Deliver takes node i's reply to the confirm.
 func (c *confirmations) Deliver(i int, reply node.Reply) {
 	a := (*acquisition)(c)
-	a.set.meters[i].Confirm(reply.Outcome)
+	a.locker.meters[i].Confirm(reply.Outcome)
 	a.step(func(t *attempt) effects { return t.confirmed(i, reply) })
 }
 
@@ -104,11 +104,11 @@ func (a *acquisition) step(change func(*attempt) effects) {
 	}
 	confirm := a.confirm
 	a.mu.Unlock()
-	e.confirm.each(func(i int) { a.set.nodes[i].Submit(confirm, i, (*confirmations)(a)) })
+	e.confirm.each(func(i int) { a.locker.nodes[i].Submit(confirm, i, (*confirmations)(a)) })
 	e.retract.each(func(i int) { a.retract(i, 0) })
 	e.retractAbove.each(func(i int) { a.retract(i, token) })
-	e.retractLater.each(func(i int) { a.set.cleaner.sendLater(i, retraction(&a.acquire, 0), time.Now().Add(rejoinTime)) })
-	e.noAnswer.each(func(i int) { a.set.meters[i].NoAnswer() })
+	e.retractLater.each(func(i int) { a.locker.cleaner.sendLater(i, retraction(&a.acquire, 0), time.Now().Add(rejoinTime)) })
+	e.noAnswer.each(func(i int) { a.locker.meters[i].NoAnswer() })
 	if e.answer {
 		close(a.done)
 	}
@@ -121,7 +121,7 @@ func (a *acquisition) retract(i int, above fencing.Token) {
 	if a.attempt.replies[i].Outcome != node.Granted { // the node may still read the acquire
 		recheck = recheckAlways
 	}
-	a.set.cleaner.send(i, retraction(&a.acquire, above), a.began.Add(a.acquire.TTL), recheck)
+	a.locker.cleaner.send(i, retraction(&a.acquire, above), a.began.Add(a.acquire.TTL), recheck)
 }
 
 // retraction retracts the vote that an acquire got, unless its grant is at most above.
@@ -131,7 +131,7 @@ func retraction(acquire *node.Op, above fencing.Token) node.Op {
 
 func (a *acquisition) dequeue(i int) {
 	op := node.Op{Kind: node.OpDequeue, Resource: a.acquire.Resource, Ticket: a.acquire.Ticket, Patient: true}
-	a.set.cleaner.send(i, op, a.began.Add(lockcore.MaxWait), recheckNever)
+	a.locker.cleaner.send(i, op, a.began.Add(lockcore.MaxWait), recheckNever)
 }
 
 func (a *acquisition) result() acquired {

@@ -1,4 +1,4 @@
-package redlock
+package redlock_test
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock"
+	"github.com/fencelock/fencelock/lockcore/redlock/internal/fakenode"
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
@@ -26,7 +28,7 @@ func mustAcquire(t *testing.T, c *cluster, req lockcore.AcquireRequest) lockcore
 
 func TestAcquireInOneRoundTrip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3, Config{})
+		c := newCluster(t, 3, redlock.Config{})
 		began := time.Now()
 		lease := mustAcquire(t, c, req)
 		if took := time.Since(began); took != roundTrip {
@@ -40,7 +42,7 @@ func TestAcquireInOneRoundTrip(t *testing.T) {
 		}
 		synctest.Wait()
 		for _, f := range c.fakes {
-			if len(f.ops(node.OpConfirm)) != 0 {
+			if len(f.Ops(node.OpConfirm)) != 0 {
 				t.Error("equal grants were confirmed")
 			}
 		}
@@ -50,7 +52,7 @@ func TestAcquireInOneRoundTrip(t *testing.T) {
 // The answer goes out at the quorum; a frozen minority costs nothing (rule 18).
 func TestFrozenMinorityCostsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 5, Config{})
+		c := newCluster(t, 5, redlock.Config{})
 		c.cut(1, 3)
 		began := time.Now()
 		lease := mustAcquire(t, c, req)
@@ -69,50 +71,17 @@ func TestFrozenMinorityCostsNothing(t *testing.T) {
 // The node that is slow has its vote counted, or retracted, when it comes.
 func TestLateGrantsAreConfirmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3, Config{})
-		c.fakes[0].count(6)
-		c.fakes[1].count(6)
+		c := newCluster(t, 3, redlock.Config{})
+		c.fakes[0].Count(6)
+		c.fakes[1].Count(6)
 		c.spoil(2, func(_ node.Op, r node.Reply) (time.Duration, node.Reply) { return 20 * time.Millisecond, r })
 		lease := mustAcquire(t, c, req)
 		if lease.Token != 7 {
 			t.Fatalf("token %d", lease.Token)
 		}
 		settle(time.Second)
-		if got := c.fakes[2].counter(t); got != 7 {
+		if got := c.fakes[2].Counter(t); got != 7 {
 			t.Errorf("the slow node's counter is %d: it was not confirmed", got)
-		}
-	})
-}
-
-// The retractions of a lost attempt are sent before its caller gets the answer. Else
-// the next attempt finds the votes, and a waiter could block itself for ever.
-func TestVotesAreRetractedBeforeTheAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3, Config{})
-		c.spoil(0, func(node.Op, node.Reply) (time.Duration, node.Reply) {
-			return roundTrip, node.Reply{Outcome: node.NotAdmitted}
-		})
-		c.spoil(1, func(node.Op, node.Reply) (time.Duration, node.Reply) {
-			return roundTrip, node.Reply{Outcome: node.Held, Owner: "another"}
-		})
-		op := node.Op{Kind: node.OpAcquire, Epoch: 1, Resource: "r", Owner: "mine", TTL: req.TTL}
-		a := c.set.newAcquisition(t.Context(), op, time.Second)
-		var retracted, answered bool
-		c.spoil(2, func(op node.Op, r node.Reply) (time.Duration, node.Reply) {
-			if op.Kind == node.OpRetract {
-				retracted = true
-				select {
-				case <-a.done:
-					answered = true
-				default:
-				}
-			}
-			return roundTrip, r
-		})
-		a.start()
-		a.wait(t.Context())
-		if res := a.result(); res.verdict != quorum.Lost || !retracted || answered {
-			t.Errorf("%s, the vote retracted: %v, after the answer: %v", res.verdict, retracted, answered)
 		}
 	})
 }
@@ -120,15 +89,15 @@ func TestVotesAreRetractedBeforeTheAnswer(t *testing.T) {
 // Rule 1: unequal grants are confirmed before the answer.
 func TestUnequalGrantsAreConfirmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3, Config{})
+		c := newCluster(t, 3, redlock.Config{})
 		c.cut(2)
-		c.fakes[0].count(4)
+		c.fakes[0].Count(4)
 		began := time.Now()
 		lease := mustAcquire(t, c, req)
 		if took := time.Since(began); lease.Token != 5 || took != 2*roundTrip {
 			t.Errorf("token %d after %s", lease.Token, took)
 		}
-		if c.fakes[1].counter(t) != 5 || c.fakes[1].lock().Grant != 5 {
+		if c.fakes[1].Counter(t) != 5 || c.fakes[1].Lock().Grant != 5 {
 			t.Errorf("node 2 holds %s", c.fakes[1])
 		}
 	})
@@ -138,10 +107,10 @@ func TestUnequalGrantsAreConfirmed(t *testing.T) {
 // retracted (rule 16).
 func TestUnansweredConfirmIsNoLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3, Config{})
+		c := newCluster(t, 3, redlock.Config{})
 		c.cut(2)
-		c.fakes[0].count(4)
-		c.fakes[1].answer(func(op node.Op) (time.Duration, node.Reply) {
+		c.fakes[0].Count(4)
+		c.fakes[1].Answer(func(op node.Op) (time.Duration, node.Reply) {
 			if op.Kind == node.OpConfirm {
 				return -1, node.Reply{}
 			}
@@ -149,13 +118,13 @@ func TestUnansweredConfirmIsNoLease(t *testing.T) {
 		})
 		limit := 2 * c.cfg.NodeTimeout
 		began := time.Now()
-		lease, err := c.set.tryAcquire(t.Context(), &request{AcquireRequest: req, scope: req.Resource}, node.Ticket{})
+		lease, err := c.locker.TryOnce(t.Context(), &redlock.Request{AcquireRequest: req, Scope: req.Resource})
 		if took := time.Since(began); err == nil || took > limit {
 			t.Errorf("%+v, %v after %s", lease, err, took)
 		}
 		began = time.Now()
 		_, err = c.Acquire(t.Context(), req)
-		if took := time.Since(began); err == nil || took > maxTries*(limit+2*splitMaxPause) {
+		if took := time.Since(began); err == nil || took > redlock.MaxTries*(limit+2*redlock.SplitMaxPause) {
 			t.Errorf("%v after %s", err, took)
 		}
 		settle(time.Second)
@@ -165,9 +134,40 @@ func TestUnansweredConfirmIsNoLease(t *testing.T) {
 	})
 }
 
+// The retractions of a lost attempt are sent before its caller gets the answer. Else
+// the next attempt finds the votes, and a waiter could block itself for ever.
+func TestVotesAreRetractedBeforeTheAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, redlock.Config{})
+		c.spoil(0, func(node.Op, node.Reply) (time.Duration, node.Reply) {
+			return roundTrip, node.Reply{Outcome: node.NotAdmitted}
+		})
+		c.spoil(1, func(node.Op, node.Reply) (time.Duration, node.Reply) {
+			return roundTrip, node.Reply{Outcome: node.Held, Owner: "another"}
+		})
+		op := node.Op{Kind: node.OpAcquire, Epoch: 1, Resource: "r", Owner: "mine", TTL: req.TTL}
+		answered, run := c.locker.NewAttempt(t.Context(), op, time.Second)
+		var retracted, late bool
+		c.spoil(2, func(op node.Op, r node.Reply) (time.Duration, node.Reply) {
+			if op.Kind == node.OpRetract {
+				retracted = true
+				select {
+				case <-answered:
+					late = true
+				default:
+				}
+			}
+			return roundTrip, r
+		})
+		if verdict := run(); verdict != quorum.Lost || !retracted || late {
+			t.Errorf("%s, the vote retracted: %v, after the answer: %v", verdict, retracted, late)
+		}
+	})
+}
+
 func TestNodeTimeoutBoundsAnAcquire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 5, Config{NodeTimeout: 30 * time.Millisecond})
+		c := newCluster(t, 5, redlock.Config{NodeTimeout: 30 * time.Millisecond})
 		c.cut(0, 1, 2)
 		began := time.Now()
 		_, err := c.Acquire(t.Context(), req)
@@ -175,7 +175,7 @@ func TestNodeTimeoutBoundsAnAcquire(t *testing.T) {
 		if !errors.As(err, &e) || time.Since(began) != 30*time.Millisecond {
 			t.Fatalf("%v after %s", err, time.Since(began))
 		}
-		if e.Quorum != 3 || e.Answered != 2 || e.Granted != 2 || len(e.Nodes) != 5 || e.Nodes[0].Reason != errNoAnswer.Error() || e.Nodes[3].Reason != "granted" {
+		if e.Quorum != 3 || e.Answered != 2 || e.Granted != 2 || len(e.Nodes) != 5 || e.Nodes[0].Reason != redlock.ErrNoAnswer.Error() || e.Nodes[3].Reason != "granted" {
 			t.Errorf("%+v", e)
 		}
 		settle(time.Second)
@@ -189,10 +189,10 @@ func TestNodeTimeoutBoundsAnAcquire(t *testing.T) {
 // error does not blame a node that was not waited for.
 func TestLostQuorumIsAnsweredAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3, Config{})
+		c := newCluster(t, 3, redlock.Config{})
 		lease := mustAcquire(t, c, req)
 		for _, i := range []int{0, 1} {
-			c.fakes[i].answer(always(node.Reply{Outcome: node.Failed, Err: node.ErrNodeDown}))
+			c.fakes[i].Answer(fakenode.Always(node.Reply{Outcome: node.Failed, Err: node.ErrNodeDown}))
 		}
 		c.spoil(2, func(_ node.Op, r node.Reply) (time.Duration, node.Reply) { return 2 * roundTrip, r })
 		calls := map[string]func() error{
@@ -205,7 +205,7 @@ func TestLostQuorumIsAnsweredAtOnce(t *testing.T) {
 			if err := call(); !errors.As(err, &e) || time.Since(began) != roundTrip {
 				t.Fatalf("%s: %v after %s", name, err, time.Since(began))
 			}
-			if e.Nodes[0].Reason != node.ErrNodeDown.Error() || e.Nodes[2].Reason != notAwaited {
+			if e.Nodes[0].Reason != node.ErrNodeDown.Error() || e.Nodes[2].Reason != redlock.NotAwaited {
 				t.Errorf("%s: %+v", name, e.Nodes)
 			}
 		}
@@ -217,13 +217,13 @@ func TestLostQuorumIsAnsweredAtOnce(t *testing.T) {
 func TestAbandonedAcquireLeavesNoVote(t *testing.T) {
 	for _, after := range []time.Duration{0, 500 * time.Microsecond, 2 * time.Millisecond, 12 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
-			c := newCluster(t, 3, Config{})
-			c.fakes[0].count(4)
+			c := newCluster(t, 3, redlock.Config{})
+			c.fakes[0].Count(4)
 			for i := range 3 {
 				slow := time.Duration(i+1) * 5 * time.Millisecond
 				c.spoil(i, func(op node.Op, r node.Reply) (time.Duration, node.Reply) {
 					if i == 2 && op.Kind == node.OpAcquire {
-						return slow, node.Reply{Outcome: node.Failed, Err: errNoAnswer, Sent: true}
+						return slow, node.Reply{Outcome: node.Failed, Err: redlock.ErrNoAnswer, Sent: true}
 					}
 					return slow, r
 				})
@@ -245,7 +245,7 @@ func TestAbandonedAcquireLeavesNoVote(t *testing.T) {
 // A grant that comes after the attempt was lost is retracted.
 func TestLateGrantIsRetracted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3, Config{})
+		c := newCluster(t, 3, redlock.Config{})
 		c.cut(1, 2)
 		c.spoil(0, func(op node.Op, r node.Reply) (time.Duration, node.Reply) {
 			if op.Kind == node.OpAcquire {
@@ -268,7 +268,7 @@ func TestLateGrantIsRetracted(t *testing.T) {
 
 func TestHeldSaysByWhom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3, Config{})
+		c := newCluster(t, 3, redlock.Config{})
 		first := mustAcquire(t, c, req)
 		settle(time.Second)
 		_, err := c.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", Holder: "other"})
@@ -285,11 +285,11 @@ func TestHeldSaysByWhom(t *testing.T) {
 // A caller whose votes are split with another's tries again.
 func TestSplitVotesAreRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3, Config{})
+		c := newCluster(t, 3, redlock.Config{})
 		// Another caller's votes on one node, a third's on another; both go
 		// back a little later.
 		for i := range 2 {
-			c.fakes[i].take([]string{"one", "two"}[i], 3*time.Millisecond)
+			c.fakes[i].Take([]string{"one", "two"}[i], 3*time.Millisecond)
 		}
 		c.spoil(2, func(_ node.Op, r node.Reply) (time.Duration, node.Reply) { return roundTrip / 2, r })
 		lease := mustAcquire(t, c, req)
@@ -298,11 +298,11 @@ func TestSplitVotesAreRetried(t *testing.T) {
 		}
 		synctest.Wait()
 		owners := make(map[string]bool)
-		for _, op := range c.fakes[0].ops(node.OpAcquire) {
+		for _, op := range c.fakes[0].Ops(node.OpAcquire) {
 			owners[op.Owner] = true
 		}
-		if len(owners) < 2 || len(owners) != len(c.fakes[0].ops(node.OpAcquire)) {
-			t.Errorf("%d attempts used %d owners: a fresh one each attempt (rule 3)", len(c.fakes[0].ops(node.OpAcquire)), len(owners))
+		if len(owners) < 2 || len(owners) != len(c.fakes[0].Ops(node.OpAcquire)) {
+			t.Errorf("%d attempts used %d owners: a fresh one each attempt (rule 3)", len(c.fakes[0].Ops(node.OpAcquire)), len(owners))
 		}
 	})
 }
@@ -310,9 +310,9 @@ func TestSplitVotesAreRetried(t *testing.T) {
 // A split that does not resolve ends the acquire.
 func TestSplitVotesAreGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3, Config{})
+		c := newCluster(t, 3, redlock.Config{})
 		for i, lease := range []string{"one", "two", "three"} {
-			c.fakes[i].take(lease, time.Minute)
+			c.fakes[i].Take(lease, time.Minute)
 		}
 		began := time.Now()
 		_, err := c.Acquire(t.Context(), req)
@@ -327,16 +327,16 @@ func TestSplitVotesAreGivenUp(t *testing.T) {
 // epoch that the node returned (rule 8).
 func TestStaleEpochIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3, Config{})
+		c := newCluster(t, 3, redlock.Config{})
 		for _, f := range c.fakes {
-			f.install(t, 7)
+			f.Install(t, 7)
 		}
 		lease := mustAcquire(t, c, req)
-		if c.set.members.Epoch() != 7 {
-			t.Errorf("the epoch is %d", c.set.members.Epoch())
+		if c.locker.Members().Epoch() != 7 {
+			t.Errorf("the epoch is %d", c.locker.Members().Epoch())
 		}
 		for _, f := range c.fakes {
-			f.install(t, 9)
+			f.Install(t, 9)
 		}
 		if _, err := c.Extend(t.Context(), lease.ID, 0); err != nil {
 			t.Errorf("extend: %v", err)
@@ -347,7 +347,7 @@ func TestStaleEpochIsRetried(t *testing.T) {
 // An implausible grant of a broken node does not become a token.
 func TestImplausibleGrantDoesNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3, Config{})
+		c := newCluster(t, 3, redlock.Config{})
 		broken := func(_ node.Op, r node.Reply) (time.Duration, node.Reply) {
 			if r.Outcome == node.Granted {
 				r.Grant = 1 << 52
@@ -369,7 +369,7 @@ func TestImplausibleGrantDoesNotCount(t *testing.T) {
 // When nothing of the TTL is left once the quorum has agreed, there is no lease.
 func TestLeaseWithoutValidityIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3, Config{MaxTTL: time.Second, NodeTimeout: 100 * time.Millisecond})
+		c := newCluster(t, 3, redlock.Config{MaxTTL: time.Second, NodeTimeout: 100 * time.Millisecond})
 		for i := range 3 {
 			c.spoil(i, func(op node.Op, r node.Reply) (time.Duration, node.Reply) {
 				if op.Kind == node.OpAcquire {
@@ -393,9 +393,9 @@ func TestLeaseWithoutValidityIsRefused(t *testing.T) {
 func TestExhaustedAndMismatched(t *testing.T) {
 	for want, outcome := range map[error]node.Outcome{lockcore.ErrTokensExhausted: node.Exhausted, lockcore.ErrIdempotencyMismatch: node.OtherResource} {
 		synctest.Test(t, func(t *testing.T) {
-			c := newCluster(t, 3, Config{})
+			c := newCluster(t, 3, redlock.Config{})
 			for i := range 3 {
-				c.fakes[i].answer(always(node.Reply{Outcome: outcome}))
+				c.fakes[i].Answer(fakenode.Always(node.Reply{Outcome: outcome}))
 			}
 			if _, err := c.Acquire(t.Context(), req); !errors.Is(err, want) {
 				t.Errorf("%v, want %v", err, want)
@@ -408,8 +408,8 @@ func TestExhaustedAndMismatched(t *testing.T) {
 // the same id, the same token, and what is left of the TTL.
 func TestIdempotentRetryFindsItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3, Config{})
-		c.fakes[2].count(8)
+		c := newCluster(t, 3, redlock.Config{})
+		c.fakes[2].Count(8)
 		keyed := req
 		keyed.IdempotencyKey = "key"
 		first := mustAcquire(t, c, keyed)
@@ -429,7 +429,7 @@ func TestIdempotentRetryFindsItsLease(t *testing.T) {
 // counted.
 func TestFailedIdempotentRetryKeepsTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3, Config{})
+		c := newCluster(t, 3, redlock.Config{})
 		keyed := req
 		keyed.IdempotencyKey = "key"
 		first := mustAcquire(t, c, keyed)
@@ -460,10 +460,10 @@ func TestFailedIdempotentRetryKeepsTheLease(t *testing.T) {
 // Only the other two can tell whether the resource is held or the nodes are unreachable.
 func TestHeldWithANodeDownIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 5, Config{})
+		c := newCluster(t, 5, redlock.Config{})
 		first := mustAcquire(t, c, req)
 		settle(time.Second)
-		c.fakes[0].answer(func(node.Op) (time.Duration, node.Reply) { return 0, node.Reply{Err: errNoAnswer} })
+		c.fakes[0].Answer(func(node.Op) (time.Duration, node.Reply) { return 0, node.Reply{Err: redlock.ErrNoAnswer} })
 		for _, slow := range []int{3, 4} {
 			c.spoil(slow, func(_ node.Op, r node.Reply) (time.Duration, node.Reply) { return 10 * roundTrip, r })
 		}

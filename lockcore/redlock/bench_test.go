@@ -1,16 +1,18 @@
-package redlock
+package redlock_test
 
 import (
-	"crypto/rand"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/compose"
+	"github.com/fencelock/fencelock/lockcore/keyring"
 	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock"
+	"github.com/fencelock/fencelock/lockcore/redlock/internal/fakenode"
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
-	"github.com/fencelock/fencelock/lockcore/redlock/random"
 )
 
 // BenchmarkTally counts the votes of one acquire: grants that are equal, as
@@ -54,32 +56,8 @@ func BenchmarkValidity(b *testing.B) {
 	}
 }
 
-// BenchmarkLeaseID seals and opens what a client holds.
-func BenchmarkLeaseID(b *testing.B) {
-	id := leaseID{owner: random.Source{Reader: rand.Reader}.Word(), token: 1_790_000_000_000_000, acquired: time.UnixMilli(1_790_000_000_000), resource: "orders/42"}
-	keys := testKeys(b, "a secret")
-	parts := []leaseID{id}
-	text := keys.sealLease("orders-service", parts)
-	b.Run("seal", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			if keys.sealLease("orders-service", parts) != text {
-				b.Fatal("the lease id changed")
-			}
-		}
-	})
-	b.Run("open", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			if _, ok := opened(keys, "orders-service", text); !ok {
-				b.Fatal("it does not open")
-			}
-		}
-	})
-}
-
 // instantNode grants and releases everything at once, as the caller submits it.
-type instantNode struct{ *fakeNode }
+type instantNode struct{ *fakenode.Node }
 
 func (*instantNode) Submit(op *node.Op, index int, sink node.Sink) {
 	sink.Deliver(index, node.Reply{Outcome: node.Granted, Grant: 41, Remaining: op.TTL, TTL: op.TTL})
@@ -90,14 +68,15 @@ func (*instantNode) Submit(op *node.Op, index int, sink node.Sink) {
 func BenchmarkLocker(b *testing.B) {
 	nodes := make([]node.Node, 5)
 	for i := range nodes {
-		nodes[i] = &instantNode{newFake("node" + strconv.Itoa(i))}
+		nodes[i] = &instantNode{fakenode.New("node" + strconv.Itoa(i))}
 	}
 	keys := testKeys(b, "a secret")
-	locker, err := New(Config{Keys: func() *Keys { return keys }}, nodes)
+	l, err := redlock.New(redlock.Config{Keys: func() *keyring.Ring { return keys }}, nodes)
 	if err != nil {
 		b.Fatal(err)
 	}
-	locker.sets[0].members.Learn(1)
+	l.Members().Learn(1)
+	locker := compose.New(compose.Limits{}.WithDefaults(), alone{l}, time.Second, nil)
 	b.ReportAllocs()
 	for b.Loop() {
 		lease, err := locker.Acquire(b.Context(), lockcore.AcquireRequest{Resource: "orders/42"})

@@ -10,28 +10,30 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// breakLock is Locker.Break. Once a quorum has done the break no lease up to the token is
+// Break ends the lease of a resource with that token, or whatever lease it has for token 0,
+// and votes without a quorum. Once a quorum has done the break no lease up to the token is
 // extended any more: those nodes have no lock of it, and their counters are past its token.
-// A later lease is left alone, whatever has changed since the look (rule 28).
-func (s *set) breakLock(ctx context.Context, resource string, token fencing.Token) error {
-	b, err := s.read(ctx, resource, func(*ballot) bool { return false }) // every node that answers in time
+// A later lease is left alone, whatever has changed since the look (rule 28). Errors:
+// ErrNotHeld, *OtherLeaseError, *QuorumError.
+func (l *Mapped) Break(ctx context.Context, resource string, token fencing.Token) error {
+	b, err := l.read(ctx, resource, func(*ballot) bool { return false }) // every node that answers in time
 	if err != nil {
 		return err
 	}
 	if token > 0 {
 		err = b.mayBreak(resource, token)
 	} else {
-		token, err = s.largestToken(ctx, resource, &b)
+		token, err = l.largestToken(ctx, resource, &b)
 	}
 	if err != nil {
 		return err
 	}
-	op := node.Op{Kind: node.OpBreak, Map: s.mapName, Resource: resource, Token: token}
-	broken := s.endRound(ctx, op, (*ballot).breakDecided)
-	if broken.usable() < s.quorum {
-		return s.quorumError(resource, &broken)
+	op := node.Op{Kind: node.OpBreak, Map: l.name, Resource: resource, Token: token}
+	broken := l.endRound(ctx, op, (*ballot).breakDecided)
+	if broken.usable() < l.quorum {
+		return l.quorumError(resource, &broken)
 	}
-	if broken.n-broken.count(node.NotHeld) < s.quorum {
+	if broken.n-broken.count(node.NotHeld) < l.quorum {
 		return lockcore.ErrNotHeld // what was there were votes, and no lease
 	}
 	return nil
@@ -75,17 +77,17 @@ func (b *ballot) mayBreak(resource string, token fencing.Token) error {
 // largestToken is at least the token of every lease of the resource that was granted
 // before: a quorum of nodes counts from it, and these counters are of as many nodes.
 // Errors: ErrNotHeld if no node shows a lock, *QuorumError.
-func (s *set) largestToken(ctx context.Context, resource string, b *ballot) (largest fencing.Token, err error) {
+func (l *Mapped) largestToken(ctx context.Context, resource string, b *ballot) (largest fencing.Token, err error) {
 	if len(b.owners()) == 0 {
 		return 0, lockcore.ErrNotHeld
 	}
-	epoch, now := s.members.Epoch(), time.Now()
-	reading, cancel := context.WithTimeout(ctx, s.cfg.NodeTimeout)
+	epoch, now := l.members.Epoch(), time.Now()
+	reading, cancel := context.WithTimeout(ctx, l.cfg.NodeTimeout)
 	defer cancel()
 	var mu sync.Mutex
 	read := 0
-	s.members.ForAll(reading, func(ctx context.Context, i int) {
-		counters, err := s.nodes[i].Counters(ctx, epoch, []string{resource})
+	l.members.ForAll(reading, func(ctx context.Context, i int) {
+		counters, err := l.nodes[i].Counters(ctx, epoch, []string{resource})
 		mu.Lock()
 		defer mu.Unlock()
 		if err == nil && len(counters) == 1 && (counters[0] == 0 || node.Plausible(counters[0], now)) {
@@ -93,8 +95,8 @@ func (s *set) largestToken(ctx context.Context, resource string, b *ballot) (lar
 			largest = max(largest, counters[0])
 		}
 	})
-	if read < s.quorum {
-		return 0, s.quorumError(resource, b)
+	if read < l.quorum {
+		return 0, l.quorumError(resource, b)
 	}
 	for _, owner := range b.owners() {
 		largest = max(largest, b.largestGrant(owner))

@@ -1,4 +1,4 @@
-package redlock
+package redlock_test
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/keyring"
+	"github.com/fencelock/fencelock/lockcore/redlock"
 )
 
 // asOwner gives every call that takes a lease id, with the lease ids' error.
@@ -22,7 +24,7 @@ func asOwner(c *cluster, ctx context.Context, id string) map[string]error { //no
 
 func TestALeaseAnswersToItsOwnerAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3, Config{})
+		c := newCluster(t, 3, redlock.Config{})
 		alice, bob := lockcore.WithCaller(t.Context(), "alice"), lockcore.WithCaller(t.Context(), "bob")
 		lease, err := c.Acquire(alice, req)
 		if err != nil {
@@ -65,7 +67,7 @@ func TestALeaseAnswersToItsOwnerAlone(t *testing.T) {
 func TestAnIdempotencyKeyOutlivesItsSecret(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		keys := testKeys(t, "one")
-		c := newCluster(t, 3, Config{Keys: func() *Keys { return keys }})
+		c := newCluster(t, 3, redlock.Config{Keys: func() *keyring.Ring { return keys }})
 		keyed := req
 		keyed.IdempotencyKey = "k"
 		lease := mustAcquire(t, c, keyed)
@@ -91,7 +93,7 @@ func TestAnIdempotencyKeyOutlivesItsSecret(t *testing.T) {
 
 func TestAnIdempotencyKeyIsItsOwners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3, Config{})
+		c := newCluster(t, 3, redlock.Config{})
 		alice, bob := lockcore.WithCaller(t.Context(), "alice"), lockcore.WithCaller(t.Context(), "bob")
 		keyed := req
 		keyed.IdempotencyKey = "k"

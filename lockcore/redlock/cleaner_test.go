@@ -7,20 +7,16 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock/internal/fakenode"
 )
 
 // cleanupOf sends one release to a fake node and returns the two.
-func cleanupOf(until time.Duration, again recheck, script func(op node.Op) (time.Duration, node.Reply)) (*fakeNode, *cleaner) {
-	fake := newFake("fake")
-	fake.script = script
+func cleanupOf(until time.Duration, again recheck, script func(op node.Op) (time.Duration, node.Reply)) (*fakenode.Node, *cleaner) {
+	fake := fakenode.New("fake")
+	fake.Answer(script)
 	c := newCleaner([]node.Node{fake})
 	c.send(0, node.Op{Kind: node.OpRelease, Resource: "r", Owner: "l"}, time.Now().Add(until), again)
 	return fake, c
-}
-
-// always answers every op alike.
-func always(reply node.Reply) func(node.Op) (time.Duration, node.Reply) {
-	return func(node.Op) (time.Duration, node.Reply) { return time.Millisecond, reply }
 }
 
 func (c *cleaner) pendingNow() int {
@@ -39,7 +35,7 @@ func TestCleanerRepeatsUntilAnswered(t *testing.T) {
 			return time.Millisecond, node.Reply{Outcome: node.NotHeld}
 		})
 		time.Sleep(50 * time.Second)
-		if got := len(fake.ops(node.OpRelease)); got != 5 || c.pendingNow() != 0 {
+		if got := len(fake.Ops(node.OpRelease)); got != 5 || c.pendingNow() != 0 {
 			t.Errorf("sent %d times, %d pending", got, c.pendingNow())
 		}
 	})
@@ -47,16 +43,16 @@ func TestCleanerRepeatsUntilAnswered(t *testing.T) {
 
 func TestCleanerStopsAtTheTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		fake, c := cleanupOf(10*time.Second, recheckNever, always(node.Reply{Outcome: node.Failed, Err: node.ErrNodeDown}))
+		fake, c := cleanupOf(10*time.Second, recheckNever, fakenode.Always(node.Reply{Outcome: node.Failed, Err: node.ErrNodeDown}))
 		time.Sleep(11 * time.Second)
 		synctest.Wait()
-		sent := len(fake.ops(node.OpRelease))
+		sent := len(fake.Ops(node.OpRelease))
 		// 20 ms doubled up to 2 s, within 10 s: the pace is bounded both ways.
 		if sent < 9 || sent > 14 || c.pendingNow() != 0 {
 			t.Errorf("sent %d times in 10 s, %d pending", sent, c.pendingNow())
 		}
 		time.Sleep(time.Minute)
-		if more := len(fake.ops(node.OpRelease)); more != sent {
+		if more := len(fake.Ops(node.OpRelease)); more != sent {
 			t.Errorf("sent %d times more after the vote had expired", more-sent)
 		}
 	})
@@ -65,14 +61,14 @@ func TestCleanerStopsAtTheTTL(t *testing.T) {
 // A release that found nothing is repeated while the vote may still be granted.
 func TestCleanerRepeatsWhatIsUncertain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		fake, c := cleanupOf(3*time.Second, recheckAlways, always(node.Reply{Outcome: node.NotHeld}))
+		fake, c := cleanupOf(3*time.Second, recheckAlways, fakenode.Always(node.Reply{Outcome: node.NotHeld}))
 		time.Sleep(4 * time.Second)
-		if sent := len(fake.ops(node.OpRelease)); sent < 5 || c.pendingNow() != 0 {
+		if sent := len(fake.Ops(node.OpRelease)); sent < 5 || c.pendingNow() != 0 {
 			t.Errorf("sent %d times, %d pending", sent, c.pendingNow())
 		}
-		found, c := cleanupOf(time.Minute, recheckAlways, always(node.Reply{Outcome: node.Granted}))
+		found, c := cleanupOf(time.Minute, recheckAlways, fakenode.Always(node.Reply{Outcome: node.Granted}))
 		time.Sleep(time.Minute)
-		if sent := len(found.ops(node.OpRelease)); sent != 1 || c.pendingNow() != 0 {
+		if sent := len(found.Ops(node.OpRelease)); sent != 1 || c.pendingNow() != 0 {
 			t.Errorf("sent %d times after it was found, %d pending", sent, c.pendingNow())
 		}
 	})
@@ -81,13 +77,13 @@ func TestCleanerRepeatsWhatIsUncertain(t *testing.T) {
 // A node that may still get the lock is sent once more, after a while.
 func TestCleanerRechecksOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		fake, c := cleanupOf(time.Minute, recheckOnce, always(node.Reply{Outcome: node.NotHeld}))
+		fake, c := cleanupOf(time.Minute, recheckOnce, fakenode.Always(node.Reply{Outcome: node.NotHeld}))
 		time.Sleep(latePause)
-		if sent := len(fake.ops(node.OpRelease)); sent != 1 {
+		if sent := len(fake.Ops(node.OpRelease)); sent != 1 {
 			t.Errorf("sent %d times too early", sent)
 		}
 		time.Sleep(time.Minute)
-		if sent := len(fake.ops(node.OpRelease)); sent != 2 || c.pendingNow() != 0 {
+		if sent := len(fake.Ops(node.OpRelease)); sent != 2 || c.pendingNow() != 0 {
 			t.Errorf("sent %d times, %d pending", sent, c.pendingNow())
 		}
 	})
@@ -95,7 +91,7 @@ func TestCleanerRechecksOnce(t *testing.T) {
 
 func TestCleanerIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		fake := newFake("dead")
+		fake := fakenode.New("dead")
 		c := newCleaner([]node.Node{fake})
 		c.bound = 3
 		for range 5 {
@@ -110,7 +106,7 @@ func TestCleanerIsBounded(t *testing.T) {
 func TestCleanerCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		_, c := cleanupOf(time.Minute, recheckNever, always(node.Reply{Outcome: node.Failed, Err: node.ErrNodeDown}))
+		_, c := cleanupOf(time.Minute, recheckNever, fakenode.Always(node.Reply{Outcome: node.Failed, Err: node.ErrNodeDown}))
 		c.close(t.Context())
 		if took := time.Since(began); took > time.Second || c.pendingNow() != 0 {
 			t.Errorf("closing took %s, %d pending", took, c.pendingNow())

@@ -13,26 +13,26 @@ import (
 
 // explainLoss returns why an acquisition failed. With a *retryError the next try
 // may well succeed at once.
-func (s *set) explainLoss(ctx context.Context, resource string, res *acquired) error {
+func (l *Locker) explainLoss(ctx context.Context, resource string, res *acquired) error {
 	b := &res.ballot
 	b.cause = ctx.Err()
-	stale := s.learnFrom(b)
+	stale := l.learnFrom(b)
 	switch {
 	case b.cause != nil:
-		return s.quorumError(resource, b)
+		return l.quorumError(resource, b)
 	case b.count(node.OtherResource) >= quorum.Readers(b.n): // fewer are votes of a try that failed, or of a lease that was released
 		return lockcore.ErrIdempotencyMismatch
 	case b.count(node.Exhausted) > 0:
 		return lockcore.ErrTokensExhausted
 	case stale:
-		return &retryError{s.quorumError(resource, b)}
-	case b.votes() < s.quorum:
-		return s.quorumError(resource, b)
+		return &retryError{l.quorumError(resource, b)}
+	case b.votes() < l.quorum:
+		return l.quorumError(resource, b)
 	}
 	owner, locks := b.leader()
 	unknown := b.n - b.votes()
 	switch {
-	case locks+unknown >= s.quorum && locks > 0:
+	case locks+unknown >= l.quorum && locks > 0:
 		return b.heldError(resource, owner)
 	case b.count(node.Granted) == 0 && b.count(node.Queued) > 0:
 		return &lockcore.HeldError{Resource: resource, Waiters: b.waiting(), Queued: true}
@@ -44,9 +44,9 @@ func (s *set) explainLoss(ctx context.Context, resource string, res *acquired) e
 type retryError struct{ error }
 
 // tooLate explains why a lease that was won is not granted.
-func (s *set) tooLate(ctx context.Context, resource string, res *acquired) error {
+func (l *Locker) tooLate(ctx context.Context, resource string, res *acquired) error {
 	res.cause, res.early = ctx.Err(), false
-	e := s.quorumError(resource, &res.ballot)
+	e := l.quorumError(resource, &res.ballot)
 	if res.cause == nil {
 		e.Nodes = append(e.Nodes, lockcore.NodeOutcome{Node: "this server", Reason: "the nodes took longer to agree than the TTL: ask for a longer ttl_ms"})
 	}
@@ -64,8 +64,8 @@ func (b *ballot) heldError(resource, owner string) *lockcore.HeldError {
 }
 
 // quorumError says for every node what it did in a round that failed.
-func (s *set) quorumError(resource string, b *ballot) *lockcore.QuorumError {
-	status := s.members.Status()
+func (l *Locker) quorumError(resource string, b *ballot) *lockcore.QuorumError {
+	status := l.members.Status()
 	e := &lockcore.QuorumError{
 		Resource: resource, Quorum: b.quorum, Cause: b.cause, RetryAfter: retryAfter(status),
 		Nodes:    make([]lockcore.NodeOutcome, b.n),
@@ -77,16 +77,16 @@ func (s *set) quorumError(resource string, b *ballot) *lockcore.QuorumError {
 		if !b.answered.has(i) && b.early {
 			reason = notAwaited
 		}
-		e.Nodes[i] = lockcore.NodeOutcome{Node: s.nodes[i].Name(), Reason: reason}
+		e.Nodes[i] = lockcore.NodeOutcome{Node: l.nodes[i].Name(), Reason: reason}
 	}
 	return e
 }
 
-// unready says for every node why it does not vote. A node that votes gets the
+// Unready says for every node why it does not vote. A node that votes gets the
 // reason otherwise.
-func (s *set) unready(ctx context.Context, otherwise string) *lockcore.QuorumError {
-	status := s.members.Status()
-	e := &lockcore.QuorumError{Quorum: s.quorum, RetryAfter: retryAfter(status), Cause: ctx.Err()}
+func (l *Locker) Unready(ctx context.Context, otherwise string) *lockcore.QuorumError {
+	status := l.members.Status()
+	e := &lockcore.QuorumError{Quorum: l.quorum, RetryAfter: retryAfter(status), Cause: ctx.Err()}
 	for _, n := range status.Nodes {
 		e.Nodes = append(e.Nodes, lockcore.NodeOutcome{Node: n.Name, Reason: cmp.Or(n.Reason, otherwise)})
 	}

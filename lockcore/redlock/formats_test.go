@@ -1,16 +1,19 @@
 package redlock
 
 import (
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"flag"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/keyring"
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/redlock/membership"
 )
@@ -40,17 +43,18 @@ const (
 
 var storedAt = time.UnixMilli(1_790_000_000_000)
 
-func storedParts() []leaseID {
-	one := leaseID{
-		owner: "AQIDBAUGBwgJCgsMDQ4PEBESExQ", token: 1_790_000_000_000_123, acquired: storedAt, resource: "orders/42 ü",
-		terms: terms{minHold: 5 * time.Second, maxHold: time.Hour},
+func storedParts() []keyring.LeaseID {
+	one := keyring.LeaseID{
+		Owner: "AQIDBAUGBwgJCgsMDQ4PEBESExQ", Token: 1_790_000_000_000_123, Acquired: storedAt, Resource: "orders/42 ü",
+		Terms: keyring.Terms{MinHold: 5 * time.Second, MaxHold: time.Hour},
 	}
 	other := one
-	other.owner, other.token, other.resource = "FBMSERAPDg0MCwoJCAcGBQQDAgE", fencing.MaxToken, "orders#slot2"
-	return []leaseID{one, other}
+	other.Owner, other.Token, other.Resource = "FBMSERAPDg0MCwoJCAcGBQQDAgE", fencing.MaxToken, "orders#slot2"
+	return []keyring.LeaseID{one, other}
 }
 
-func storedPlace() listPlace { return listPlace{set: 1, reader: 2, node: "b3JkZXJzLzQx"} }
+// storedPlace is a position of a listing; package sets reads it.
+var storedPlace = "1 2 b3JkZXJzLzQx" + strings.Repeat("\x00", 496)
 
 type named struct {
 	node.Node
@@ -59,17 +63,17 @@ type named struct {
 
 func (n named) Name() string { return n.name }
 
-func written(keys *Keys) texts {
+func written(keys *keyring.Ring) texts {
 	cluster := membership.ClusterOf([]node.Node{named{name: "redis-2:6379/0"}, named{name: "redis-1:6379/0"}, named{name: "redis-3:6379/0"}})
 	return texts{
-		LeaseID: keys.sealLease(caller, storedParts()[:1]), Bundle: keys.sealLease(caller, storedParts()),
-		Cursor: keys.sealCursor(use, storedPlace().String()),
-		Owner:  keys.owners(caller, "a key")[0], Ticket: keys.ticketID(caller, "a key", "orders/42"),
+		LeaseID: keys.SealLease(caller, storedParts()[:1]), Bundle: keys.SealLease(caller, storedParts()),
+		Cursor: keys.SealCursor(use, storedPlace),
+		Owner:  keys.Owners(caller, "a key")[0], Ticket: keys.TicketID(caller, "a key", "orders/42"),
 		Slot:     lockcore.SlotName("orders", 2),
 		Meta:     meta{acquired: storedAt, holder: "worker 7 ü", metadata: json.RawMessage(`{"a":[1]}`)}.String(),
 		BareMeta: meta{acquired: storedAt}.String(),
 		Cluster:  cluster.Hash, Secrets: string(node.NewSecrets(1000, [node.MinSecretBytes]byte{1, 2, 3})),
-		NoLease: node.NoLease(storedParts()[0].owner), WholeTime: int64(node.FloorAt(storedAt)),
+		NoLease: node.NoLease(storedParts()[0].Owner), WholeTime: int64(node.FloorAt(storedAt)),
 	}
 }
 
@@ -105,18 +109,18 @@ func TestStoredTexts(t *testing.T) {
 	wantRead(t, testKeys(t, "a newer secret", "a secret"), stored)
 }
 
-func wantRead(t *testing.T, keys *Keys, stored texts) {
+func wantRead(t *testing.T, keys *keyring.Ring, stored texts) {
 	t.Helper()
-	for text, want := range map[string][]leaseID{stored.LeaseID: storedParts()[:1], stored.Bundle: storedParts()} {
-		if got, ok := opened(keys, caller, text); !ok || !slices.Equal(got, want) {
+	for text, want := range map[string][]keyring.LeaseID{stored.LeaseID: storedParts()[:1], stored.Bundle: storedParts()} {
+		sealed, _ := keyring.Decode(text)
+		if got, _ := keys.OpenLease(caller, sealed); !slices.Equal(got, want) {
 			t.Errorf("%s is %+v, want %+v", text, got, want)
 		}
 	}
-	sets := []*set{{}, {nodes: make([]node.Node, 5)}}
-	if got, err := openListPlace(keys, use, stored.Cursor, sets); err != nil || got != storedPlace() {
-		t.Errorf("the cursor is %+v (%v)", got, err)
+	if got, ok := keys.OpenCursor(use, stored.Cursor); !ok || got != storedPlace {
+		t.Errorf("the cursor is %q", got)
 	}
-	if !slices.Contains(keys.owners(caller, "a key"), stored.Owner) {
+	if !slices.Contains(keys.Owners(caller, "a key"), stored.Owner) {
 		t.Error("a retry of an idempotency key would not find its lease")
 	}
 	if resource, slot := lockcore.SlotOf(stored.Slot); resource != "orders" || slot != 2 {
@@ -137,14 +141,34 @@ func wantRead(t *testing.T, keys *Keys, stored texts) {
 // A lease id of a version that this one does not know is that of no lease here, and a
 // secret of another form is skipped.
 func TestTextsOfALaterVersion(t *testing.T) {
-	keys := testKeys(t, "a secret")
-	raw, _ := decodeLeaseID(keys.sealLease(caller, storedParts()[:1]))
+	raw, ok := keyring.Decode(testKeys(t).SealLease(caller, storedParts()[:1]))
+	if !ok {
+		t.Fatal("a lease id is not decoded")
+	}
 	raw[0]++
-	if _, ok := decodeLeaseID(base64.RawURLEncoding.EncodeToString(raw)); ok {
+	if _, ok := keyring.Decode(base64.RawURLEncoding.EncodeToString(raw)); ok {
 		t.Error("the version of a lease id is not looked at")
 	}
 	known := node.NewSecrets(1000, [node.MinSecretBytes]byte{1})
 	if list := ("v2/1001/later," + known).List(); len(list) != 1 || list[0].Epoch != 1000 {
 		t.Errorf("%v", list)
 	}
+}
+
+// testKeys are of these secrets, "a secret" without one.
+func testKeys(tb testing.TB, secrets ...string) *keyring.Ring {
+	tb.Helper()
+	if len(secrets) == 0 {
+		secrets = []string{"a secret"}
+	}
+	var raw [][]byte
+	for _, secret := range secrets {
+		sum := sha256.Sum256([]byte(secret))
+		raw = append(raw, sum[:])
+	}
+	keys, err := keyring.New(raw...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return keys
 }

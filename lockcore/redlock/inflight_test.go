@@ -1,4 +1,4 @@
-package redlock
+package redlock_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock"
 )
 
 // More acquires than there are places wait for a place before they ask any node, in
@@ -18,12 +19,12 @@ import (
 func TestAcquiresInFlightAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const places, callers = 1, 10
-		c := newCluster(t, 3, Config{MaxInFlight: places})
+		c := newCluster(t, 3, redlock.Config{MaxInFlight: places})
 		const answer = 4 * time.Millisecond
 		var mu sync.Mutex
 		var order []string
 		for i, node := range c.fakes {
-			node.answer(manyLocks(answer, i == 0, &mu, &order))
+			node.Answer(manyLocks(answer, i == 0, &mu, &order))
 		}
 		began := time.Now()
 		var all sync.WaitGroup
@@ -63,19 +64,19 @@ func manyLocks(after time.Duration, note bool, mu *sync.Mutex, order *[]string) 
 // A caller that gives up while it waits for a place asks no node. An extend needs no place.
 func TestWaitingForAPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3, Config{MaxInFlight: 1})
+		c := newCluster(t, 3, redlock.Config{MaxInFlight: 1})
 		lease, err := c.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.set.inFlight <- struct{}{} // another round never ends
-		asked := len(c.fakes[0].ops(node.OpAcquire))
+		c.locker.TakePlace() // another round never ends
+		asked := len(c.fakes[0].Ops(node.OpAcquire))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := c.Acquire(ctx, lockcore.AcquireRequest{Resource: "other"}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v, want the context's error", err)
 		}
-		if now := len(c.fakes[0].ops(node.OpAcquire)); now != asked {
+		if now := len(c.fakes[0].Ops(node.OpAcquire)); now != asked {
 			t.Errorf("a node got %d acquires of a caller that never had a place", now-asked)
 		}
 		if _, err := c.Extend(t.Context(), lease.ID, time.Minute); err != nil {

@@ -1,4 +1,4 @@
-package redlock
+package redlock_test
 
 import (
 	"context"
@@ -8,15 +8,16 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock"
+	"github.com/fencelock/fencelock/lockcore/redlock/internal/fakenode"
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
 func TestExtend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3, Config{})
+		c := newCluster(t, 3, redlock.Config{})
 		lease := mustAcquire(t, c, req)
 		settle(5 * time.Second)
 		longer, err := c.Extend(t.Context(), lease.ID, 20*time.Second)
@@ -35,7 +36,7 @@ func TestExtend(t *testing.T) {
 // Without a TTL an extend gives the last one again, not the default.
 func TestExtendWithoutATTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3, Config{})
+		c := newCluster(t, 3, redlock.Config{})
 		lease := mustAcquire(t, c, req)
 		for _, ttl := range []time.Duration{20 * time.Second, 50 * time.Second} {
 			if _, err := c.Extend(t.Context(), lease.ID, ttl); err != nil {
@@ -53,7 +54,7 @@ func TestExtendWithoutATTL(t *testing.T) {
 // had the lock, and not afterwards.
 func TestExtendOfAnExpiredLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3, Config{})
+		c := newCluster(t, 3, redlock.Config{})
 		lease := mustAcquire(t, c, req)
 		settle(time.Minute)
 		if _, err := c.Extend(t.Context(), lease.ID, 30*time.Second); err != nil {
@@ -77,7 +78,7 @@ func TestExtendOfAnExpiredLease(t *testing.T) {
 // ended for good then.
 func TestExtendOfAnExpiredLeaseWithoutATTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3, Config{})
+		c := newCluster(t, 3, redlock.Config{})
 		lease := mustAcquire(t, c, lockcore.AcquireRequest{Resource: "r", TTL: 300 * time.Millisecond})
 		settle(time.Second)
 		for _, ttl := range []time.Duration{0, time.Second} {
@@ -94,12 +95,12 @@ func TestExtendOfAnExpiredLeaseWithoutATTL(t *testing.T) {
 // An extend that a majority refused leaves nothing on the minority that took it.
 func TestLostExtendIsTakenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3, Config{})
+		c := newCluster(t, 3, redlock.Config{})
 		lease := mustAcquire(t, c, req)
 		settle(time.Second)
 		for i := range 2 {
 			c.fakes[i].ExpireNow("r")
-			c.fakes[i].count(9)
+			c.fakes[i].Count(9)
 		}
 		if _, err := c.Extend(t.Context(), lease.ID, 0); !errors.Is(err, lockcore.ErrNotHeld) {
 			t.Fatal(err)
@@ -114,7 +115,7 @@ func TestLostExtendIsTakenBack(t *testing.T) {
 // Without a quorum the lease is neither ended nor extended, and its locks stay.
 func TestExtendWithoutQuorum(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3, Config{})
+		c := newCluster(t, 3, redlock.Config{})
 		lease := mustAcquire(t, c, req)
 		synctest.Wait()
 		c.cut(0, 1)
@@ -135,7 +136,7 @@ func TestExtendWithoutQuorum(t *testing.T) {
 // Rule 19.
 func TestMaxHoldEndsExtensions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3, Config{MaxTTL: 10 * time.Second, MaxHold: 25 * time.Second})
+		c := newCluster(t, 3, redlock.Config{MaxTTL: 10 * time.Second, MaxHold: 25 * time.Second})
 		lease := mustAcquire(t, c, req)
 		for range 2 {
 			settle(9 * time.Second)
@@ -151,7 +152,7 @@ func TestMaxHoldEndsExtensions(t *testing.T) {
 		if _, err := c.Extend(t.Context(), lease.ID, 10*time.Second); !errors.Is(err, lockcore.ErrMaxHold) {
 			t.Errorf("after the hold: %v", err)
 		}
-		unbounded := newCluster(t, 3, Config{MaxHold: 0})
+		unbounded := newCluster(t, 3, redlock.Config{MaxHold: 0})
 		lease = mustAcquire(t, unbounded, req)
 		if lease.MaxHoldRemaining >= 0 {
 			t.Errorf("an unbounded hold ends in %s", lease.MaxHoldRemaining)
@@ -162,7 +163,7 @@ func TestMaxHoldEndsExtensions(t *testing.T) {
 // Rule 27: a release before the min hold ends the lease, and not the taking.
 func TestMinHoldOutlivesTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3, Config{MaxTTL: 10 * time.Second})
+		c := newCluster(t, 3, redlock.Config{MaxTTL: 10 * time.Second})
 		hold := lockcore.AcquireRequest{Resource: "r", TTL: 10 * time.Second, MinHold: 5 * time.Second}
 		lease := mustAcquire(t, c, hold)
 		settle(2 * time.Second)
@@ -170,7 +171,7 @@ func TestMinHoldOutlivesTheLease(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, i := range []int{0, 1, 2} {
-			if op := c.fakes[i].ops(node.OpReleaseAfter); len(op) != 1 || op[0].TTL > 3*time.Second || op[0].TTL < 2900*time.Millisecond {
+			if op := c.fakes[i].Ops(node.OpReleaseAfter); len(op) != 1 || op[0].TTL > 3*time.Second || op[0].TTL < 2900*time.Millisecond {
 				t.Errorf("node %d was sent %+v", i+1, op)
 			}
 		}
@@ -179,7 +180,7 @@ func TestMinHoldOutlivesTheLease(t *testing.T) {
 
 func TestRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3, Config{})
+		c := newCluster(t, 3, redlock.Config{})
 		lease := mustAcquire(t, c, req)
 		if err := c.Release(t.Context(), lease.ID); err != nil {
 			t.Fatal(err)
@@ -201,11 +202,11 @@ func TestRelease(t *testing.T) {
 // A release that a minority missed is a release, and continues there.
 func TestReleaseGoesOnInTheBackground(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3, Config{})
+		c := newCluster(t, 3, redlock.Config{})
 		lease := mustAcquire(t, c, req)
 		synctest.Wait()
 		tries := 0
-		c.fakes[2].answer(func(op node.Op) (time.Duration, node.Reply) {
+		c.fakes[2].Answer(func(op node.Op) (time.Duration, node.Reply) {
 			if tries++; tries < 4 {
 				return roundTrip / 2, node.Reply{Outcome: node.Failed, Err: node.ErrNodeDown}
 			}
@@ -224,7 +225,7 @@ func TestReleaseGoesOnInTheBackground(t *testing.T) {
 // A release that a quorum has answered asks no node twice.
 func TestReleaseAsksOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3, Config{})
+		c := newCluster(t, 3, redlock.Config{})
 		lease := mustAcquire(t, c, req)
 		c.spoil(2, func(_ node.Op, r node.Reply) (time.Duration, node.Reply) { return 5 * roundTrip, r })
 		if err := c.Release(t.Context(), lease.ID); err != nil {
@@ -232,7 +233,7 @@ func TestReleaseAsksOnce(t *testing.T) {
 		}
 		settle(time.Second)
 		for i, f := range c.fakes {
-			if n := len(f.ops(node.OpRelease)); n != 1 {
+			if n := len(f.Ops(node.OpRelease)); n != 1 {
 				t.Errorf("node %d was asked %d times", i+1, n)
 			}
 		}
@@ -243,7 +244,7 @@ func TestReleaseAsksOnce(t *testing.T) {
 // repetition, behind which nobody asks, does not.
 func TestReleaseNamesTheServerThatAsksBehindIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3, Config{})
+		c := newCluster(t, 3, redlock.Config{})
 		held := mustAcquire(t, c, req)
 		granted := make(chan lockcore.Lease, 1)
 		go func() {
@@ -260,7 +261,7 @@ func TestReleaseNamesTheServerThatAsksBehindIt(t *testing.T) {
 		c.spoil(2, func(op node.Op, r node.Reply) (time.Duration, node.Reply) {
 			if op.Kind == node.OpRelease && !failed {
 				failed = true
-				r = node.Reply{Err: errNoAnswer, Sent: true}
+				r = node.Reply{Err: redlock.ErrNoAnswer, Sent: true}
 			}
 			return roundTrip, r
 		})
@@ -271,7 +272,7 @@ func TestReleaseNamesTheServerThatAsksBehindIt(t *testing.T) {
 			settle(time.Second)
 		}
 		var named []bool
-		for _, op := range c.fakes[2].ops(node.OpRelease) {
+		for _, op := range c.fakes[2].Ops(node.OpRelease) {
 			named = append(named, op.Ticket.Server != "")
 		}
 		if len(named) < 3 || !named[0] || slices.Contains(named[1:], true) {
@@ -283,14 +284,14 @@ func TestReleaseNamesTheServerThatAsksBehindIt(t *testing.T) {
 // A node that never answers a release gets it again once it has failed.
 func TestReleaseGoesOnAfterALateFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3, Config{})
+		c := newCluster(t, 3, redlock.Config{})
 		lease := mustAcquire(t, c, req)
 		synctest.Wait()
 		first := true
-		c.fakes[2].answer(func(op node.Op) (time.Duration, node.Reply) {
+		c.fakes[2].Answer(func(op node.Op) (time.Duration, node.Reply) {
 			if first {
 				first = false
-				return time.Second, node.Reply{Outcome: node.Failed, Err: errNoAnswer, Sent: true}
+				return time.Second, node.Reply{Outcome: node.Failed, Err: redlock.ErrNoAnswer, Sent: true}
 			}
 			return roundTrip, c.fakes[2].Apply(op)
 		})
@@ -308,10 +309,10 @@ func TestReleaseGoesOnAfterALateFailure(t *testing.T) {
 // ago: one that was released meanwhile must go there too.
 func TestReleaseDuringARejoin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3, Config{})
+		c := newCluster(t, 3, redlock.Config{})
 		lease := mustAcquire(t, c, req)
 		synctest.Wait()
-		c.fakes[2].answer(always(node.Reply{Outcome: node.NotAdmitted}))
+		c.fakes[2].Answer(fakenode.Always(node.Reply{Outcome: node.NotAdmitted}))
 		if err := c.Release(t.Context(), lease.ID); err != nil {
 			t.Fatal(err)
 		}
@@ -322,14 +323,14 @@ func TestReleaseDuringARejoin(t *testing.T) {
 			t.Errorf("%d locks stayed", n)
 		}
 		// A node that does not answer is not asked for long.
-		asked := len(c.fakes[2].ops(node.OpRelease))
-		c.fakes[2].answer(always(node.Reply{Outcome: node.NotAdmitted}))
+		asked := len(c.fakes[2].Ops(node.OpRelease))
+		c.fakes[2].Answer(fakenode.Always(node.Reply{Outcome: node.NotAdmitted}))
 		lease = mustAcquire(t, c, req)
 		if err := c.Release(t.Context(), lease.ID); err != nil {
 			t.Fatal(err)
 		}
 		settle(time.Minute)
-		if n := len(c.fakes[2].ops(node.OpRelease)) - asked; n > 6 {
+		if n := len(c.fakes[2].Ops(node.OpRelease)) - asked; n > 6 {
 			t.Errorf("a node that does not answer was asked %d times", n)
 		}
 	})
@@ -340,8 +341,8 @@ func TestReleaseDuringARejoin(t *testing.T) {
 func TestReleaseTakesBackALateVote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, answers := range []time.Duration{roundTrip / 2, 5 * roundTrip} { // before the release is answered, and after
-			c := newCluster(t, 3, Config{})
-			c.fakes[2].answer(func(op node.Op) (time.Duration, node.Reply) {
+			c := newCluster(t, 3, redlock.Config{})
+			c.fakes[2].Answer(func(op node.Op) (time.Duration, node.Reply) {
 				if op.Kind == node.OpAcquire {
 					time.AfterFunc(100*time.Millisecond, func() {
 						c.fakes[2].Apply(op)
@@ -362,7 +363,7 @@ func TestReleaseTakesBackALateVote(t *testing.T) {
 			if n := c.locked(); n != 0 {
 				t.Errorf("the late vote stayed")
 			}
-			if n := len(c.fakes[2].ops(node.OpRelease)); n != 2 {
+			if n := len(c.fakes[2].Ops(node.OpRelease)); n != 2 {
 				t.Errorf("the node was asked %d times", n)
 			}
 		}
@@ -371,11 +372,11 @@ func TestReleaseTakesBackALateVote(t *testing.T) {
 
 func TestReleaseWithoutQuorum(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3, Config{})
+		c := newCluster(t, 3, redlock.Config{})
 		lease := mustAcquire(t, c, req)
 		synctest.Wait()
 		for _, i := range []int{0, 1} {
-			c.fakes[i].answer(always(node.Reply{Outcome: node.Failed, Err: node.ErrNodeDown}))
+			c.fakes[i].Answer(fakenode.Always(node.Reply{Outcome: node.Failed, Err: node.ErrNodeDown}))
 		}
 		if err := c.Release(t.Context(), lease.ID); !errors.Is(err, lockcore.ErrNoQuorum) {
 			t.Fatal(err)
@@ -393,7 +394,7 @@ func TestReleaseWithoutQuorum(t *testing.T) {
 // One node that had lost the lock does not make the release of the others a failure.
 func TestReleaseOfAPartlyLostLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3, Config{})
+		c := newCluster(t, 3, redlock.Config{})
 		lease := mustAcquire(t, c, req)
 		synctest.Wait()
 		c.fakes[1].ExpireNow("r")
@@ -405,7 +406,7 @@ func TestReleaseOfAPartlyLostLease(t *testing.T) {
 
 // A text that is no lease id is of no lease. The error does not say what is wrong with it.
 func TestMalformedLeaseIDs(t *testing.T) {
-	c := newCluster(t, 3, Config{})
+	c := newCluster(t, 3, redlock.Config{})
 	ctx := t.Context()
 	_, extend := c.Extend(ctx, "?", 0)
 	_, look := c.Lease(ctx, "?")
@@ -418,7 +419,7 @@ func TestMalformedLeaseIDs(t *testing.T) {
 
 func TestLeaseAsItStands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3, Config{})
+		c := newCluster(t, 3, redlock.Config{})
 		lease := mustAcquire(t, c, req)
 		settle(4 * time.Second)
 		now, err := c.Lease(t.Context(), lease.ID)
@@ -434,7 +435,7 @@ func TestLeaseAsItStands(t *testing.T) {
 
 func TestInspectAndBreak(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3, Config{})
+		c := newCluster(t, 3, redlock.Config{})
 		if s, err := c.Inspect(t.Context(), "r"); err != nil || s.Held {
 			t.Errorf("free: %+v, %v", s, err)
 		}
@@ -460,8 +461,8 @@ func TestInspectAndBreak(t *testing.T) {
 // A vote that has no quorum and cannot get one is not shown as a holder.
 func TestInspectOfAStrayVote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3, Config{})
-		c.fakes[0].take("other", time.Minute)
+		c := newCluster(t, 3, redlock.Config{})
+		c.fakes[0].Take("other", time.Minute)
 		if s, err := c.Inspect(t.Context(), "r"); err != nil || s.Held {
 			t.Errorf("%+v, %v", s, err)
 		}
@@ -475,7 +476,7 @@ func TestInspectOfAStrayVote(t *testing.T) {
 // Every call ends within its bounds over nodes that never answer.
 func TestCallsEndOverSilentNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3, Config{})
+		c := newCluster(t, 3, redlock.Config{})
 		lease := mustAcquire(t, c, req)
 		c.cut(0, 1, 2)
 		ctx := t.Context()
@@ -486,7 +487,7 @@ func TestCallsEndOverSilentNodes(t *testing.T) {
 			"lease":   func() error { _, err := c.Lease(ctx, lease.ID); return err },
 			"inspect": func() error { _, err := c.Inspect(ctx, "r"); return err },
 			"break":   func() error { return c.Break(ctx, "r", 0) },
-			"list":    func() error { _, err := c.List(ctx, lockcore.ListRequest{Limit: 10}); return err },
+			"list":    func() error { _, err := c.locker.Readers(ctx); return err },
 		}
 		for name, call := range calls {
 			began := time.Now()
@@ -503,7 +504,7 @@ func TestCallsEndOverSilentNodes(t *testing.T) {
 // A context's error is never swallowed.
 func TestCancelledCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3, Config{})
+		c := newCluster(t, 3, redlock.Config{})
 		lease := mustAcquire(t, c, req)
 		c.cut(0, 1, 2)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -522,8 +523,7 @@ func TestCancelledCalls(t *testing.T) {
 // The end of a lease is reported once, by the release that ended it.
 func TestReleasedIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var reported []fencing.Token
-		c := newCluster(t, 3, Config{Released: func(_ string, token fencing.Token) { reported = append(reported, token) }})
+		c := newCluster(t, 3, redlock.Config{})
 		lease := mustAcquire(t, c, req)
 		if err := c.Release(t.Context(), lease.ID); err != nil {
 			t.Fatal(err)
@@ -535,8 +535,8 @@ func TestReleasedIsTold(t *testing.T) {
 		if err := c.Break(t.Context(), broken.Resource, 0); err != nil {
 			t.Fatal(err)
 		}
-		if len(reported) != 1 || reported[0] != lease.Token {
-			t.Errorf("reported %v, want %d alone", reported, lease.Token)
+		if len(c.released) != 1 || c.released[0] != lease.Token {
+			t.Errorf("reported %v, want %d alone", c.released, lease.Token)
 		}
 	})
 }
@@ -545,7 +545,7 @@ func TestReleasedIsTold(t *testing.T) {
 // slower than the others.
 func TestLostExtendsDoNotPileUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 5, Config{})
+		c := newCluster(t, 5, redlock.Config{})
 		for _, i := range []int{3, 4} {
 			c.spoil(i, func(_ node.Op, r node.Reply) (time.Duration, node.Reply) { return 3 * roundTrip, r })
 		}
@@ -557,7 +557,7 @@ func TestLostExtendsDoNotPileUp(t *testing.T) {
 		mustAcquire(t, c, req) // another caller's
 		releases := func() (n int) {
 			for _, f := range c.fakes {
-				n += len(f.ops(node.OpRelease))
+				n += len(f.Ops(node.OpRelease))
 			}
 			return n
 		}
@@ -568,7 +568,7 @@ func TestLostExtendsDoNotPileUp(t *testing.T) {
 				t.Fatal("extended")
 			}
 		}
-		pending := c.set.cleaner.pendingNow()
+		pending := c.locker.PendingCleanups()
 		settle(2 * time.Minute)
 		if each := (releases() - before) / calls; each > 5 || pending > calls/10 {
 			t.Errorf("%d extends of a lease that had ended: %d clean-ups pending, %d releases sent for each", calls, pending, each)
@@ -580,7 +580,7 @@ func TestLostExtendsDoNotPileUp(t *testing.T) {
 // after its request never counts beyond the lease.
 func TestWaited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3, Config{})
+		c := newCluster(t, 3, redlock.Config{})
 		first := mustAcquire(t, c, req)
 		const held = 7 * time.Second
 		time.AfterFunc(held, func() { _ = c.Release(t.Context(), first.ID) })

@@ -55,21 +55,21 @@ func (c Config) metersOf(nodes []node.Node) []Meter {
 }
 
 // trace describes a finished attempt to Config.Trace.
-func (s *set) trace(ctx context.Context, res *acquired) {
+func (l *Locker) trace(ctx context.Context, res *acquired) {
 	if res.at == nil {
 		return
 	}
-	traced := Attempt{Verdict: res.verdict, Votes: make([]VoteTaken, len(s.nodes))}
+	traced := Attempt{Verdict: res.verdict, Votes: make([]VoteTaken, len(l.nodes))}
 	if res.verdict == quorum.Won {
 		traced.Token = res.token
 	}
-	status := s.members.Status()
-	for i, n := range s.nodes {
+	status := l.members.Status()
+	for i, n := range l.nodes {
 		vote := VoteTaken{Node: n.Name(), Reason: res.reasonOf(i, status.Nodes[i]), At: res.at[i]}
 		if reply := &res.replies[i]; reply.Outcome == node.Granted {
 			vote.Grant = reply.Grant
 		}
 		traced.Votes[i] = vote
 	}
-	s.cfg.Trace(ctx, traced)
+	l.cfg.Trace(ctx, traced)
 }

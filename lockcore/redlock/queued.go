@@ -9,14 +9,14 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/internal/pause"
 	"github.com/fencelock/fencelock/lockcore/node"
-	"github.com/fencelock/fencelock/lockcore/redlock/internal/pause"
 	"github.com/fencelock/fencelock/lockcore/redlock/waitqueue"
 )
 
 // place is a request's place in the queue of one resource.
 type place struct {
-	req    *request
+	req    *Request
 	pauses retryPauses
 	lost   time.Time // since when no try has found a quorum; zero if the last one has
 }
@@ -24,17 +24,17 @@ type place struct {
 // acquireQueued waits for the lease in the queue of the request's resource, or in those of
 // all its slots. A queue is first come, first served over all servers of the cluster. Of
 // several slots one is tried at a time, as they are freed.
-func (s *set) acquireQueued(ctx context.Context, reqs ...*request) (*part, error) {
+func (l *Mapped) acquireQueued(ctx context.Context, reqs ...*Request) (*Part, error) {
 	places, waiters := make([]place, len(reqs)), make([]*waitqueue.Waiter, 0, len(reqs))
 	for i, req := range reqs {
-		w, err := s.enqueue(ctx, req)
+		w, err := l.enqueue(ctx, req)
 		if err != nil {
-			leave(waiters, s.queue.Dequeue)
+			leave(waiters, l.queue.Dequeue)
 			return nil, err
 		}
 		places[i].req, waiters = req, append(waiters, w)
 	}
-	return s.awaitGrant(ctx, places, waiters)
+	return l.awaitGrant(ctx, places, waiters)
 }
 
 // leave takes the request out of its queues.
@@ -44,52 +44,41 @@ func leave(waiters []*waitqueue.Waiter, how func(*waitqueue.Waiter)) {
 	}
 }
 
-func (s *set) enqueue(ctx context.Context, req *request) (*waitqueue.Waiter, error) {
-	id, err := s.ticketID(ctx, req)
+func (l *Locker) enqueue(ctx context.Context, req *Request) (*waitqueue.Waiter, error) {
+	id, err := l.ticketID(ctx, req)
 	if err != nil {
 		return nil, err
 	}
-	return s.queue.Enqueue(req.Resource, req.Holder, id)
+	return l.queue.Enqueue(req.Resource, req.Holder, id)
 }
 
 // awaitGrant waits until the turn of a waiter has come and its try was granted.
-func (s *set) awaitGrant(ctx context.Context, places []place, waiters []*waitqueue.Waiter) (*part, error) {
+func (l *Mapped) awaitGrant(ctx context.Context, places []place, waiters []*waitqueue.Waiter) (*Part, error) {
 	req := places[0].req
-	deadline := time.NewTimer(req.answerWithin())
+	deadline := time.NewTimer(req.AnswerWithin())
 	defer deadline.Stop()
-	taken, at, err := s.tryUntilGranted(ctx, places, waiters, deadline.C)
+	taken, at, err := l.tryUntilGranted(ctx, places, waiters, deadline.C)
 	if err == nil {
-		s.queue.Granted(waiters[at], taken.lease.TTL)
-		leave(slices.Delete(waiters, at, at+1), s.queue.Satisfied)
+		l.queue.Granted(waiters[at], taken.Lease.TTL)
+		leave(slices.Delete(waiters, at, at+1), l.queue.Satisfied)
 		return taken, nil
 	}
 	timedOut, interrupted := errors.Is(err, waitqueue.ErrTimedOut), errors.Is(err, waitqueue.ErrInterrupted)
-	if errors.Is(err, lockcore.ErrStopping) || timedOut && req.polls() {
-		leave(waiters, s.queue.KeepPlace)
+	if errors.Is(err, lockcore.ErrStopping) || timedOut && req.Polls() {
+		leave(waiters, l.queue.KeepPlace)
 	} else {
-		leave(waiters, s.queue.Dequeue)
+		leave(waiters, l.queue.Dequeue)
 	}
 	switch {
 	case timedOut:
-		err = s.timedOut(ctx, places, waiters)
+		err = l.timedOut(ctx, places, waiters)
 	case errors.Is(err, waitqueue.ErrCancelled):
 		err = &lockcore.HeldError{Resource: req.Resource, Queued: true}
 	case interrupted && !errors.Is(err, lockcore.ErrNoQuorum):
-		lost := s.unready(ctx, "ready")
+		lost := l.Unready(ctx, "ready")
 		lost.Resource, err = req.Resource, lost
 	}
 	return nil, err
-}
-
-// polls says whether the request is answered before its wait ends.
-func (r *request) polls() bool { return r.Poll > 0 && r.Poll < r.Wait }
-
-// answerWithin is how long this request waits.
-func (r *request) answerWithin() time.Duration {
-	if r.polls() {
-		return r.Poll
-	}
-	return r.Wait
 }
 
 // lostAfter is how long a waiting request outlives the loss of the quorum.
@@ -98,15 +87,15 @@ const lostAfter = 5 * time.Second
 // interruptWithoutQuorum ends waits with a *QuorumError as long as too few nodes have
 // voted for lostAfter, until ctx ends: also the waits that are not first, and so ask
 // the nodes nothing. Their clients then know, and may give up.
-func (s *set) interruptWithoutQuorum(ctx context.Context) {
+func (l *Locker) interruptWithoutQuorum(ctx context.Context) {
 	const look = time.Second
 	ready := time.Now()
 	for pause.For(ctx, look) == nil {
 		switch {
-		case s.members.Status().Ready:
+		case l.members.Status().Ready:
 			ready = time.Now()
 		case time.Since(ready) > lostAfter:
-			s.queue.Interrupt()
+			l.queue.Interrupt()
 		}
 	}
 }
@@ -115,32 +104,32 @@ func (s *set) interruptWithoutQuorum(ctx context.Context) {
 // same one; "" without a key. The error is a *QuorumError: a server that has just
 // started does not know the cluster's secret, and so no places. The request had better
 // ask another one than get a new place here.
-func (s *set) ticketID(ctx context.Context, req *request) (string, error) {
+func (l *Locker) ticketID(ctx context.Context, req *Request) (string, error) {
 	if req.IdempotencyKey == "" {
 		return "", nil
 	}
-	keys, err := s.currentKeys(ctx)
+	keys, err := l.CurrentRing(ctx)
 	if err != nil {
 		return "", err
 	}
-	return keys.ticketID(req.caller, req.IdempotencyKey, req.Resource), nil
+	return keys.TicketID(req.Caller, req.IdempotencyKey, req.Resource), nil
 }
 
 // tryUntilGranted returns also the index of the waiter that was granted. Slots have been
 // looked at before.
-func (s *set) tryUntilGranted(ctx context.Context, places []place, waiters []*waitqueue.Waiter, deadline <-chan time.Time) (*part, int, error) {
+func (l *Mapped) tryUntilGranted(ctx context.Context, places []place, waiters []*waitqueue.Waiter, deadline <-chan time.Time) (*Part, int, error) {
 	if len(waiters) == 1 {
-		if taken, err := s.tryBeforeWaiting(ctx, places[0].req, waiters[0]); err == nil || !worthWaiting(ctx, err) {
+		if taken, err := l.tryBeforeWaiting(ctx, places[0].req, waiters[0]); err == nil || !worthWaiting(ctx, err) {
 			return taken, 0, err
 		}
 	}
 	for {
-		at, err := s.queue.Await(ctx, deadline, waiters...)
+		at, err := l.queue.Await(ctx, deadline, waiters...)
 		if err != nil {
 			return nil, 0, err
 		}
 		p, w := &places[at], waiters[at]
-		taken, err := s.tryAcquire(ctx, p.req, w.Ticket)
+		taken, err := l.tryAcquire(ctx, p.req, w.Ticket)
 		switch {
 		case err == nil || !worthWaiting(ctx, err):
 			return taken, at, err
@@ -151,7 +140,7 @@ func (s *set) tryUntilGranted(ctx context.Context, places []place, waiters []*wa
 		case time.Since(p.lost) > lostAfter:
 			return nil, 0, fmt.Errorf("%w: %w", waitqueue.ErrInterrupted, err)
 		}
-		s.queue.Postpone(w, p.pauses.after(err, s.random.Jitter), errors.Is(err, lockcore.ErrNoQuorum))
+		l.queue.Postpone(w, p.pauses.after(err, l.random.Jitter), errors.Is(err, lockcore.ErrNoQuorum))
 	}
 }
 
@@ -166,16 +155,16 @@ var errNotTried = fmt.Errorf("not tried yet: %w", lockcore.ErrHeld)
 // A request under an idempotency key also tries where others are before it. It may repeat
 // one whose answer was lost: then the key has the lease that the others wait for, and in
 // the queue it would not find it.
-func (s *set) tryBeforeWaiting(ctx context.Context, req *request, w *waitqueue.Waiter) (*part, error) {
-	if s.queue.HoldBack(w) {
-		taken, err := s.tryAcquire(ctx, req, node.Ticket{})
+func (l *Mapped) tryBeforeWaiting(ctx context.Context, req *Request, w *waitqueue.Waiter) (*Part, error) {
+	if l.queue.HoldBack(w) {
+		taken, err := l.tryAcquire(ctx, req, node.Ticket{})
 		if err != nil { // else no node is to have the ticket
-			s.queue.Show(w)
+			l.queue.Show(w)
 		}
 		return taken, err
 	}
 	if req.IdempotencyKey != "" {
-		return s.try(ctx, req, node.Op{Ticket: w.Ticket, Patient: true})
+		return l.try(ctx, req, node.Op{Ticket: w.Ticket, Patient: true})
 	}
 	return nil, errNotTried
 }
@@ -216,11 +205,11 @@ func grow(pause *time.Duration, first, longest time.Duration) time.Duration {
 }
 
 // timedOut describes the queue at the end of a wait, of several the one whose lease ends first.
-func (s *set) timedOut(ctx context.Context, places []place, waiters []*waitqueue.Waiter) (err error) {
+func (l *Mapped) timedOut(ctx context.Context, places []place, waiters []*waitqueue.Waiter) (err error) {
 	errs := make([]error, len(places))
 	var looks sync.WaitGroup
 	for i := range places {
-		looks.Go(func() { errs[i] = s.describeQueue(ctx, places[i].req, waiters[i].Ticket) })
+		looks.Go(func() { errs[i] = l.describeQueue(ctx, places[i].req, waiters[i].Ticket) })
 	}
 	looks.Wait()
 	for _, one := range errs {
@@ -230,12 +219,12 @@ func (s *set) timedOut(ctx context.Context, places []place, waiters []*waitqueue
 }
 
 // describeQueue returns a *WaitTimeoutError, or why there is none.
-func (s *set) describeQueue(ctx context.Context, req *request, own node.Ticket) error {
-	b, err := s.read(ctx, req.Resource, (*ballot).holderDecided)
+func (l *Mapped) describeQueue(ctx context.Context, req *Request, own node.Ticket) error {
+	b, err := l.read(ctx, req.Resource, (*ballot).holderDecided)
 	if err != nil {
 		return err
 	}
-	e := &lockcore.WaitTimeoutError{HeldError: lockcore.HeldError{Resource: req.Resource}, Waited: req.answerWithin(), Position: 1, Kept: req.polls()}
+	e := &lockcore.WaitTimeoutError{HeldError: lockcore.HeldError{Resource: req.Resource}, Waited: req.AnswerWithin(), Position: 1, Kept: req.Polls()}
 	if owner, locks := b.leader(); locks > 0 {
 		e.HeldError = *b.heldError(req.Resource, owner)
 	}

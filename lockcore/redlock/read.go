@@ -2,52 +2,56 @@ package redlock
 
 import (
 	"context"
+	"slices"
+	"sync"
 
 	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/keyring"
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
 // read asks the nodes for a resource. The error is a *QuorumError.
-func (s *set) read(ctx context.Context, resource string, decided func(*ballot) bool) (ballot, error) {
-	b := runRound(ctx, s.nodes, node.Op{Kind: node.OpRead, Map: s.mapName, Resource: resource}, s.cfg.NodeTimeout, decided)
-	s.learnFrom(&b)
+func (l *Mapped) read(ctx context.Context, resource string, decided func(*ballot) bool) (ballot, error) {
+	b := runRound(ctx, l.nodes, node.Op{Kind: node.OpRead, Map: l.name, Resource: resource}, l.cfg.NodeTimeout, decided)
+	l.learnFrom(&b)
 	if b.usable() < b.quorum {
-		err := s.quorumError(resource, &b)
+		err := l.quorumError(resource, &b)
 		return b, err
 	}
 	return b, nil
 }
 
-// lease is Locker.Lease for one resource.
-func (s *set) lease(ctx context.Context, id leaseID) (lockcore.Lease, error) {
+// Lease is a lease as it is now. Errors: ErrNotHeld, *QuorumError.
+func (l *Mapped) Lease(ctx context.Context, id keyring.LeaseID) (lockcore.Lease, error) {
 	// A lock of this owner with a grant above the token is of a later lease (rule 3):
 	// it does not count, as in an extend.
 	locks := func(b *ballot) int {
 		return b.countIf(func(r *node.Reply) bool {
-			return r.Outcome == node.Granted && r.Owner == id.owner && r.Grant <= id.token
+			return r.Outcome == node.Granted && r.Owner == id.Owner && r.Grant <= id.Token
 		})
 	}
-	b, err := s.read(ctx, id.resource, func(b *ballot) bool { return b.readDecided(locks(b)) })
+	b, err := l.read(ctx, id.Resource, func(b *ballot) bool { return b.readDecided(locks(b)) })
 	if err != nil {
 		return lockcore.Lease{}, err
 	}
-	h := b.holdingOf(id.owner)
+	h := b.holdingOf(id.Owner)
 	left := quorum.Validity(h.remaining, h.ttl, b.elapsed)
 	switch n := locks(&b); {
 	case n+b.n-b.usable() < b.quorum:
 		return lockcore.Lease{}, lockcore.ErrNotHeld
 	case n < b.quorum:
-		return lockcore.Lease{}, s.quorumError(id.resource, &b)
+		return lockcore.Lease{}, l.quorumError(id.Resource, &b)
 	case left <= 0:
 		return lockcore.Lease{}, lockcore.ErrNotHeld
 	}
-	return s.leaseOf(id, h.meta, h.ttl, left), nil
+	return l.leaseOf(id, h.meta, h.ttl, left), nil
 }
 
-// inspect is Locker.Inspect.
-func (s *set) inspect(ctx context.Context, resource string) (lockcore.LockState, error) {
-	b, err := s.read(ctx, resource, (*ballot).holderDecided)
+// Inspect is the public state of a resource. It is held when a quorum holds one lease, or may
+// hold it as far as the nodes that answered show. The error is a *QuorumError.
+func (l *Mapped) Inspect(ctx context.Context, resource string) (lockcore.LockState, error) {
+	b, err := l.read(ctx, resource, (*ballot).holderDecided)
 	if err != nil {
 		return lockcore.LockState{}, err
 	}
@@ -55,43 +59,34 @@ func (s *set) inspect(ctx context.Context, resource string) (lockcore.LockState,
 	return state, nil
 }
 
-// EndOf tells how a lease ended that was not seen to be released. A release takes
-// the counter past the token. A lock that expires leaves the counter there, and the
-// next grant is the token's successor. Of a lease of several resources it looks at
-// the first. Errors: ErrNotHeld (the lease is not the caller's), *QuorumError, ctx.Err().
-func (l *Locker) EndOf(ctx context.Context, lease string) (lockcore.End, error) {
-	parts, err := l.openLease(ctx, lease)
-	if err != nil {
-		return lockcore.EndUnknown, err
-	}
-	return at(ctx, l, parts[0].resource, func(s *set) (lockcore.End, error) { return s.endOf(ctx, parts[0]) })
-}
-
-func (s *set) endOf(ctx context.Context, id leaseID) (lockcore.End, error) {
-	b, err := s.read(ctx, id.resource, (*ballot).holderDecided)
+// EndOf tells how a lease ended that was not seen to be released. A release takes the
+// counter past the token. A lock that expires leaves the counter there, and the next grant
+// is the token's successor. Errors: *QuorumError, ctx.Err().
+func (l *Mapped) EndOf(ctx context.Context, id keyring.LeaseID) (lockcore.End, error) {
+	b, err := l.read(ctx, id.Resource, (*ballot).holderDecided)
 	if err != nil {
 		return lockcore.EndUnknown, err
 	}
 	owner, locks := b.leader()
 	switch {
-	case locks > 0 && owner == id.owner:
+	case locks > 0 && owner == id.Owner:
 		return lockcore.EndNone, nil
-	case locks >= s.quorum && b.holdingOf(owner).token == id.token+1:
+	case locks >= l.quorum && b.holdingOf(owner).token == id.Token+1:
 		return lockcore.EndExpired, nil // the next lease followed at once
 	case locks > 0:
 		return lockcore.EndUnknown, nil
 	}
-	return s.endByCounters(ctx, id), nil
+	return l.endByCounters(ctx, id), nil
 }
 
 // endByCounters decides about a resource that is free. A release reaches a quorum.
 // After one, fewer than a quorum of counters are still at the lease's token or below.
-func (s *set) endByCounters(ctx context.Context, id leaseID) lockcore.End {
-	epoch := s.members.Epoch()
-	unreleased := make([]bool, len(s.nodes))
-	s.members.ForAll(ctx, func(ctx context.Context, i int) {
-		counters, err := s.nodes[i].Counters(ctx, epoch, []string{id.resource})
-		unreleased[i] = err == nil && len(counters) == 1 && counters[0] <= id.token
+func (l *Locker) endByCounters(ctx context.Context, id keyring.LeaseID) lockcore.End {
+	epoch := l.members.Epoch()
+	unreleased := make([]bool, len(l.nodes))
+	l.members.ForAll(ctx, func(ctx context.Context, i int) {
+		counters, err := l.nodes[i].Counters(ctx, epoch, []string{id.Resource})
+		unreleased[i] = err == nil && len(counters) == 1 && counters[0] <= id.Token
 	})
 	n := 0
 	for _, yes := range unreleased {
@@ -99,8 +94,27 @@ func (s *set) endByCounters(ctx context.Context, id leaseID) lockcore.End {
 			n++
 		}
 	}
-	if n >= s.quorum {
+	if n >= l.quorum {
 		return lockcore.EndExpired
 	}
 	return lockcore.EndUnknown
+}
+
+// InspectAll reads the resources side by side. It keeps those that are held and were not
+// found on an earlier reader, which is the place of a node.
+func (l *Mapped) InspectAll(ctx context.Context, resources []string, earlier []int) []lockcore.LockState {
+	states := make([]lockcore.LockState, len(resources))
+	var wg sync.WaitGroup
+	for i, resource := range resources {
+		wg.Go(func() {
+			b, err := l.read(ctx, resource, (*ballot).holderDecided)
+			state, owner := b.lockState(resource)
+			onEarlier := func(i int) bool { return b.replies[i].Owner == owner }
+			if err == nil && !slices.ContainsFunc(earlier, onEarlier) {
+				states[i] = state
+			}
+		})
+	}
+	wg.Wait()
+	return slices.DeleteFunc(states, func(state lockcore.LockState) bool { return !state.Held })
 }

@@ -5,34 +5,36 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/keyring"
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// release releases a lease of one resource on every node. The resource stays taken
-// for keep after that (rule 27).
-func (s *set) release(ctx context.Context, id leaseID, keep time.Duration) error {
-	b := s.releaseRound(ctx, id, keep)
-	return s.releaseResult(id, &b)
+// Release releases a lease on every node. The resource stays taken for keep after that
+// (rule 27). Errors: ErrNotHeld; *QuorumError, after which the release continues in the
+// background: the lease ends with its TTL at the latest.
+func (l *Mapped) Release(ctx context.Context, id keyring.LeaseID, keep time.Duration) error {
+	b := l.releaseRound(ctx, id, keep)
+	return l.releaseResult(id, &b)
 }
 
 // releaseRound is one round of releases of a lease.
-func (s *set) releaseRound(ctx context.Context, id leaseID, keep time.Duration) ballot {
-	return s.endRound(ctx, s.releaseOp(id, keep), (*ballot).releaseDecided)
+func (l *Mapped) releaseRound(ctx context.Context, id keyring.LeaseID, keep time.Duration) ballot {
+	return l.endRound(ctx, l.releaseOp(id, keep), (*ballot).releaseDecided)
 }
 
 // endRound repeats a release, a release-after or a break in each newer epoch that it
 // meets (rule 8), within the time limit of one round.
-func (s *set) endRound(ctx context.Context, op node.Op, decided func(*ballot) bool) ballot {
+func (l *Mapped) endRound(ctx context.Context, op node.Op, decided func(*ballot) bool) ballot {
 	var freed nodeSet // had the lock until an earlier try
-	end := time.Now().Add(s.cfg.NodeTimeout)
+	end := time.Now().Add(l.cfg.NodeTimeout)
 	for try := 1; ; try++ {
-		op.Epoch = s.members.Epoch()
+		op.Epoch = l.members.Epoch()
 		if op.Kind == node.OpRelease {
-			op.Ticket.Server = s.queue.AsksBehind(op.Resource)
+			op.Ticket.Server = l.queue.AsksBehind(op.Resource)
 		}
-		r := startRound(s.nodes, op, time.Until(end), decided, s.afterRelease)
+		r := startRound(l.nodes, op, time.Until(end), decided, l.afterRelease)
 		if op.Kind == node.OpRelease {
-			s.queue.Released(op.Resource)
+			l.queue.Released(op.Resource)
 		}
 		b := r.wait(ctx)
 		freed |= b.nodesWith(func(i int) bool { return b.replies[i].Outcome == node.Granted })
@@ -41,26 +43,26 @@ func (s *set) endRound(ctx context.Context, op node.Op, decided func(*ballot) bo
 				b.replies[i].Outcome = node.Granted
 			}
 		})
-		if !s.learnFrom(&b) || b.usable() >= b.quorum || try == maxTries || !time.Now().Before(end) || ctx.Err() != nil {
-			b.answered.each(func(i int) { s.afterRelease(&op, &b, i, b.replies[i]) })
+		if !l.learnFrom(&b) || b.usable() >= b.quorum || try == maxTries || !time.Now().Before(end) || ctx.Err() != nil {
+			b.answered.each(func(i int) { l.afterRelease(&op, &b, i, b.replies[i]) })
 			return b
 		}
 	}
 }
 
 // releaseResult is what a round of releases came to: nil, ErrNotHeld or a *QuorumError.
-func (s *set) releaseResult(id leaseID, b *ballot) error {
+func (l *Mapped) releaseResult(id keyring.LeaseID, b *ballot) error {
 	switch {
 	case b.n-b.count(node.NotHeld) < b.quorum:
 		return lockcore.ErrNotHeld // too few nodes can have held it for a lease
 	case b.usable() < b.quorum:
-		return s.quorumError(id.resource, b)
+		return l.quorumError(id.Resource, b)
 	}
 	return nil
 }
 
-func (s *set) releaseOp(id leaseID, keep time.Duration) node.Op {
-	op := node.Op{Kind: node.OpRelease, Map: s.mapName, Resource: id.resource, Owner: id.owner, Token: id.token}
+func (l *Mapped) releaseOp(id keyring.LeaseID, keep time.Duration) node.Op {
+	op := node.Op{Kind: node.OpRelease, Map: l.name, Resource: id.Resource, Owner: id.Owner, Token: id.Token}
 	if keep > 0 {
 		op.Kind, op.TTL = node.OpReleaseAfter, keep
 	}
@@ -69,22 +71,17 @@ func (s *set) releaseOp(id leaseID, keep time.Duration) node.Op {
 
 // afterRelease repeats the release in the background where node i's reply does not
 // mean that it is done.
-func (s *set) afterRelease(op *node.Op, b *ballot, i int, reply node.Reply) {
+func (l *Locker) afterRelease(op *node.Op, b *ballot, i int, reply node.Reply) {
 	again := *op
 	again.Ticket = node.Ticket{} // nobody asks behind it
 	switch reply.Outcome {
 	case node.Failed, node.StaleEpoch: // also when it was not sent: the lock is older than the call
-		s.cleaner.send(i, again, time.Now().Add(s.cfg.MaxTTL), recheckOnce)
+		l.cleaner.send(i, again, time.Now().Add(l.cfg.MaxTTL), recheckOnce)
 	case node.NotAdmitted: // a rejoin may give it the lock, which its readers had a moment ago (rule 21)
-		s.cleaner.sendLater(i, again, time.Now().Add(rejoinTime))
+		l.cleaner.sendLater(i, again, time.Now().Add(rejoinTime))
 	case node.NotHeld: // another server's acquire may still reach it
 		if b.count(node.Granted) > 0 {
-			s.cleaner.sendLater(i, again, time.Now().Add(rejoinTime))
+			l.cleaner.sendLater(i, again, time.Now().Add(rejoinTime))
 		}
 	}
-}
-
-// keepTaken is for how long a resource that is released now stays taken.
-func (id leaseID) keepTaken() time.Duration {
-	return min(max(0, id.minHold-time.Since(id.acquired)), id.minHold).Truncate(time.Millisecond)
 }

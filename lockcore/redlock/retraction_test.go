@@ -1,4 +1,4 @@
-package redlock
+package redlock_test
 
 import (
 	"testing"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock"
 )
 
 // A retry under a key finds the short lease of the first try on two nodes, and takes the
@@ -14,19 +15,19 @@ import (
 // long as that lasts, not for as long as the lease that it found.
 func TestRetractionsOutlastTheLeaseThatAKeyFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3, Config{})
+		c := newCluster(t, 3, redlock.Config{})
 		both := lockcore.AcquireRequest{Resources: []string{"r", "s"}, TTL: 300 * time.Millisecond, IdempotencyKey: "k"}
 		c.cut(2)
 		mustAcquire(t, c, both)
 		down := time.Now().Add(time.Second)
 		for i := range c.fakes {
 			f := c.fakes[i]
-			f.answer(func(op node.Op) (time.Duration, node.Reply) {
+			f.Answer(func(op node.Op) (time.Duration, node.Reply) {
 				switch {
 				case op.Kind == node.OpAcquire && op.Resource == "s":
 					return roundTrip, node.Reply{Outcome: node.NotAdmitted}
 				case op.Kind == node.OpRetract && i == 2 && time.Now().Before(down):
-					return roundTrip, node.Reply{Err: errNoAnswer, Sent: true}
+					return roundTrip, node.Reply{Err: redlock.ErrNoAnswer, Sent: true}
 				}
 				return roundTrip, f.Apply(op)
 			})

@@ -4,41 +4,43 @@ import (
 	"context"
 	"errors"
 
+	"github.com/fencelock/fencelock/lockcore/keyring"
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/redlock/membership"
 )
 
-// currentKeys returns the configured keys, or else those of the cluster's secrets,
+// CurrentRing returns the configured keys, or else those of the cluster's secrets,
 // which a server that has just started does not know yet. The error is a *QuorumError.
-func (s *set) currentKeys(ctx context.Context) (*Keys, error) {
-	_, keys, err := s.voting(ctx)
+func (l *Locker) CurrentRing(ctx context.Context) (*keyring.Ring, error) {
+	_, keys, err := l.voting(ctx)
 	return keys, err
 }
 
 // voting returns the epoch in which to ask for votes, and keys that are at least as new
 // (rule 24). The error is a *QuorumError.
-func (s *set) voting(ctx context.Context) (node.Epoch, *Keys, error) {
-	epoch, known := s.members.Epoch(), true
-	if s.cfg.Keys == nil {
-		epoch, known = s.members.VotingEpoch(ctx)
+func (l *Locker) voting(ctx context.Context) (node.Epoch, *keyring.Ring, error) {
+	epoch, known := l.members.Epoch(), true
+	if l.cfg.Keys == nil {
+		epoch, known = l.members.VotingEpoch(ctx)
 	}
-	if keys := s.keysNow(); known && keys != nil {
+	if keys := l.Ring(); known && keys != nil {
 		return epoch, keys, nil
 	}
-	return 0, nil, s.unready(ctx, noSecret)
+	return 0, nil, l.Unready(ctx, noSecret)
 }
 
-func (s *set) keysNow() *Keys {
-	if s.cfg.Keys != nil {
-		return s.cfg.Keys()
+// Ring is the keys that are known now; nil before a quorum has shown the cluster's secret.
+func (l *Locker) Ring() *keyring.Ring {
+	if l.cfg.Keys != nil {
+		return l.cfg.Keys()
 	}
-	return s.keys.Load()
+	return l.ring.Load()
 }
 
-// readKeys reads the keys that a quorum has now. Configured keys are always known.
-func (s *set) readKeys(ctx context.Context) error {
-	if s.cfg.Keys == nil && !s.members.ReadSecrets(ctx) || s.keysNow() == nil {
-		return s.unready(ctx, noSecret)
+// ReadRing reads the keys that a quorum has now. Configured keys are always known.
+func (l *Locker) ReadRing(ctx context.Context) error {
+	if l.cfg.Keys == nil && !l.members.ReadSecrets(ctx) || l.Ring() == nil {
+		return l.Unready(ctx, noSecret)
 	}
 	return nil
 }
@@ -53,21 +55,12 @@ const noSecret = "its secret is not known to a quorum yet"
 // Errors: ErrSecretInUse, *QuorumError (some nodes may have it, and the servers give
 // it to the others; safe to repeat), ctx.Err().
 func (l *Locker) RotateSecret(ctx context.Context, force bool) error {
-	for _, s := range l.sets {
-		if err := s.rotateSecret(ctx, force); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s *set) rotateSecret(ctx context.Context, force bool) error {
-	took, err := s.members.RotateSecret(ctx, s.cfg.MaxHold, force)
+	took, err := l.members.RotateSecret(ctx, l.cfg.MaxHold, force)
 	switch {
 	case errors.Is(err, membership.ErrNoSecret):
-		return s.unready(ctx, noSecret)
-	case err == nil && took < s.quorum:
-		e := s.unready(ctx, "it may not have taken the new secret in time")
+		return l.Unready(ctx, noSecret)
+	case err == nil && took < l.quorum:
+		e := l.Unready(ctx, "it may not have taken the new secret in time")
 		e.Granted = took
 		return e
 	}
@@ -75,10 +68,10 @@ func (s *set) rotateSecret(ctx context.Context, force bool) error {
 }
 
 // takeSecrets makes the keys of the cluster's secrets.
-func (s *set) takeSecrets(secrets [][]byte) {
-	keys, err := NewKeys(secrets...)
+func (l *Locker) takeSecrets(secrets [][]byte) {
+	keys, err := keyring.New(secrets...)
 	if err != nil {
 		return // one secret in two epochs: no correct node has that
 	}
-	s.keys.Store(keys)
+	l.ring.Store(keys)
 }

@@ -19,20 +19,20 @@ import (
 // the owner, of which a node grants one lock only (rule 29).
 
 // acquireSlot acquires one of the request's slots: at once, or waiting in all their queues.
-func (s *set) acquireSlot(ctx context.Context, req *request) (*part, error) {
+func (l *Mapped) acquireSlot(ctx context.Context, req *Request) (*Part, error) {
 	names := lockcore.SlotNames(req.Resource, req.Slots)
 	if req.Wait == 0 {
 		for _, name := range names {
-			s.giveUpPlace(ctx, req.ofSlot(name))
+			l.giveUpPlace(ctx, req.ofSlot(name))
 		}
 	}
 	for look := 1; ; look++ {
-		taken, err := s.takeFree(ctx, req, names)
+		taken, err := l.takeFree(ctx, req, names)
 		switch {
 		case errors.Is(err, lockcore.ErrIdempotencyMismatch) && look < maxLooks: // the key got a slot since the look
 			continue
 		case req.Wait > 0 && worthWaiting(ctx, err):
-			return s.awaitSlot(ctx, req, names)
+			return l.awaitSlot(ctx, req, names)
 		}
 		return taken, err
 	}
@@ -43,13 +43,13 @@ const maxLooks = 3
 
 // takeFree takes a slot that is free, or the one that the key has. Of the slots that are
 // held it returns the *lockcore.HeldError of the lease that ends first.
-func (s *set) takeFree(ctx context.Context, req *request, names []string) (*part, error) {
-	candidates, held, err := s.lookAtSlots(ctx, req, names)
+func (l *Mapped) takeFree(ctx context.Context, req *Request, names []string) (*Part, error) {
+	candidates, held, err := l.lookAtSlots(ctx, req, names)
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range candidates {
-		taken, err := s.acquireNow(ctx, req.ofSlot(name))
+		taken, err := l.acquireNow(ctx, req.ofSlot(name))
 		if !errors.Is(err, lockcore.ErrHeld) {
 			return taken, err
 		}
@@ -59,9 +59,9 @@ func (s *set) takeFree(ctx context.Context, req *request, names []string) (*part
 }
 
 // ofSlot is the request for one slot alone.
-func (r *request) ofSlot(name string) *request {
+func (r *Request) ofSlot(name string) *Request {
 	one := *r
-	one.Resource, one.scope, one.Slots, one.isSlot = name, r.scopeFor(name), 0, true
+	one.Resource, one.Scope, one.Slots, one.isSlot = name, r.ScopeFor(name), 0, true
 	return &one
 }
 
@@ -69,19 +69,19 @@ func (r *request) ofSlot(name string) *request {
 // requests at the same time rarely share; or the one that the idempotency key has. held is
 // the *lockcore.HeldError of the lease in the way that ends first, nil if none is. The
 // error is a *QuorumError.
-func (s *set) lookAtSlots(ctx context.Context, req *request, names []string) (candidates []string, held, err error) {
-	owners, err := s.ownersOf(ctx, req)
+func (l *Mapped) lookAtSlots(ctx context.Context, req *Request, names []string) (candidates []string, held, err error) {
+	owners, err := l.ownersOf(ctx, req)
 	if err != nil {
 		return nil, nil, err
 	}
 	ballots, errs := make([]ballot, len(names)), make([]error, len(names))
 	var looks sync.WaitGroup
 	for i, name := range names {
-		looks.Go(func() { ballots[i], errs[i] = s.read(ctx, name, (*ballot).holderDecided) })
+		looks.Go(func() { ballots[i], errs[i] = l.read(ctx, name, (*ballot).holderDecided) })
 	}
 	looks.Wait()
 	own, votes := "", 0
-	first := int(s.random.Below(int64(len(names))))
+	first := int(l.random.Below(int64(len(names))))
 	for i := range names {
 		at := (first + i) % len(names)
 		if errs[at] != nil {
@@ -103,15 +103,15 @@ func (s *set) lookAtSlots(ctx context.Context, req *request, names []string) (ca
 }
 
 // ownersOf are the ownership values of the request's idempotency key, none without one.
-func (s *set) ownersOf(ctx context.Context, req *request) ([]string, error) {
+func (l *Locker) ownersOf(ctx context.Context, req *Request) ([]string, error) {
 	if req.IdempotencyKey == "" {
 		return nil, nil
 	}
-	keys, err := s.currentKeys(ctx)
+	keys, err := l.CurrentRing(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return s.owners(req, keys), nil
+	return l.owners(req, keys), nil
 }
 
 // locksOf is how many nodes show a lock of one of the owners.
@@ -140,10 +140,10 @@ func endsIn(err error) time.Duration {
 }
 
 // awaitSlot waits in the queues of all slots until one is granted.
-func (s *set) awaitSlot(ctx context.Context, req *request, names []string) (*part, error) {
-	slots := make([]*request, len(names))
+func (l *Mapped) awaitSlot(ctx context.Context, req *Request, names []string) (*Part, error) {
+	slots := make([]*Request, len(names))
 	for i, name := range names {
 		slots[i] = req.ofSlot(name)
 	}
-	return s.acquireQueued(ctx, slots...)
+	return l.acquireQueued(ctx, slots...)
 }

@@ -10,9 +10,9 @@ import (
 
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
-	"github.com/fencelock/fencelock/lockcore/redlock"
 	"github.com/fencelock/fencelock/lockcore/replica"
 	"github.com/fencelock/fencelock/lockcore/replica/memstore"
+	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
 // slowStore commits as a disk does.
@@ -46,7 +46,7 @@ func TestAHandOffIsOneCommit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		locker, err := redlock.New(redlock.Config{WatchInterval: time.Hour}, []node.Node{n})
+		locker, err := sets.New(sets.Config{WatchInterval: time.Hour}, []node.Node{n})
 		if err != nil {
 			t.Fatal(err)
 		}

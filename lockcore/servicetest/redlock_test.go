@@ -10,8 +10,8 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/nodetest"
-	"github.com/fencelock/fencelock/lockcore/redlock"
 	"github.com/fencelock/fencelock/lockcore/servicetest"
+	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
 // The quorum algorithm over nodes in memory.
@@ -32,7 +32,7 @@ func open(t *testing.T, n int) lockcore.Service {
 	for i := range n {
 		nodes = append(nodes, nodetest.NewModel(nodetest.ModelOptions{Name: string(rune('a' + i))}))
 	}
-	l, err := redlock.New(redlock.Config{MaxTTL: servicetest.MaxTTL, NodeTimeout: 5 * time.Second, New: true}, nodes)
+	l, err := sets.New(sets.Config{MaxTTL: servicetest.MaxTTL, NodeTimeout: 5 * time.Second, New: true}, nodes)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,9 +10,9 @@ import (
 
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
-	"github.com/fencelock/fencelock/lockcore/redlock"
 	"github.com/fencelock/fencelock/lockcore/replica"
 	"github.com/fencelock/fencelock/lockcore/replica/memstore"
+	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
 // bulkyStore takes long to remove all rows, as a database with many rows or a busy disk
@@ -60,7 +60,7 @@ func TestASlowStoreIsBootstrapped(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		locker, err := redlock.New(redlock.Config{MaxTTL: 2 * time.Second}, []node.Node{n})
+		locker, err := sets.New(sets.Config{MaxTTL: 2 * time.Second}, []node.Node{n})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,9 +10,9 @@ import (
 
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
-	"github.com/fencelock/fencelock/lockcore/redlock"
 	"github.com/fencelock/fencelock/lockcore/replica"
 	"github.com/fencelock/fencelock/lockcore/servicetest"
+	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
 func BenchmarkPair(b *testing.B) {
@@ -29,7 +29,7 @@ func BenchmarkPair(b *testing.B) {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = embedded.Close(); _ = store.Close(); _ = db.Close() })
-	locker, err := redlock.New(redlock.Config{NodeTimeout: time.Second}, []node.Node{embedded})
+	locker, err := sets.New(sets.Config{NodeTimeout: time.Second}, []node.Node{embedded})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
-	"github.com/fencelock/fencelock/lockcore/redlock"
 	"github.com/fencelock/fencelock/lockcore/replica"
+	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
 // trips counts round trips: what a store writes to its connections goes out in one write each.
@@ -42,10 +42,10 @@ func quiet(c *trips) Options {
 }
 
 // openLocker is a server that observes its node once, and then does nothing by itself.
-func openLocker(t *testing.T, url string, c *trips) *redlock.Locker {
+func openLocker(t *testing.T, url string, c *trips) *sets.Locker {
 	t.Helper()
 	n := openNode(t, openStore(t, url, quiet(c)), url, replica.Options{Bootstrap: true})
-	locker, err := redlock.New(redlock.Config{NodeTimeout: 5 * time.Second, WatchInterval: time.Hour}, []node.Node{n})
+	locker, err := sets.New(sets.Config{NodeTimeout: 5 * time.Second, WatchInterval: time.Hour}, []node.Node{n})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func openLocker(t *testing.T, url string, c *trips) *redlock.Locker {
 }
 
 // pair acquires and releases under a key that was never used.
-func pair(t *testing.T, l *redlock.Locker, key string) error {
+func pair(t *testing.T, l *sets.Locker, key string) error {
 	t.Helper()
 	lease, err := l.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r/" + key[:1], IdempotencyKey: key, TTL: 30 * time.Second})
 	if err == nil {

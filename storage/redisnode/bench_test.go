@@ -12,8 +12,8 @@ import (
 
 	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore/node"
-	"github.com/fencelock/fencelock/lockcore/redlock"
 	"github.com/fencelock/fencelock/lockcore/servicetest"
+	"github.com/fencelock/fencelock/lockcore/sets"
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
@@ -29,7 +29,7 @@ func BenchmarkPair(b *testing.B) {
 		b.Cleanup(func() { _ = node.Close() })
 		nodes[i] = node
 	}
-	locker, err := redlock.New(redlock.Config{New: true}, nodes)
+	locker, err := sets.New(sets.Config{New: true}, nodes)
 	if err != nil {
 		b.Fatal(err)
 	}

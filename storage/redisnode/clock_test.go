@@ -13,6 +13,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/redlock"
+	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
 // clockMeter records the last report of one node's clock, and its jumps.
@@ -61,7 +62,7 @@ func TestServerWhoseClockIsSetIsQuarantined(t *testing.T) {
 		servers = append(servers, testenv.StartRedis(t, option))
 	}
 	meters := map[string]*clockMeter{}
-	q := joinQuorum(t, servers, func(c *redlock.Config) {
+	q := joinQuorum(t, servers, func(c *sets.Config) {
 		c.MaxTTL, c.NodeTimeout = 10*time.Second, time.Second // a busy machine may take its time
 		c.Meters = func(node string) redlock.Meter {
 			meters[node] = &clockMeter{}

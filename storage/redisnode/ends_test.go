@@ -8,12 +8,12 @@ import (
 
 	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore"
-	"github.com/fencelock/fencelock/lockcore/redlock"
+	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
 func TestEndOfTellsAnExpiryFromARelease(t *testing.T) {
 	t.Parallel()
-	q := startQuorum(t, 3, func(c *redlock.Config) { c.MaxTTL, c.NodeTimeout = time.Minute, 5*time.Second }) // a busy machine may take its time
+	q := startQuorum(t, 3, func(c *sets.Config) { c.MaxTTL, c.NodeTimeout = time.Minute, 5*time.Second }) // a busy machine may take its time
 	q.awaitVoting(t, 3)
 	end := func(lease lockcore.Lease, want lockcore.End) {
 		t.Helper()

@@ -12,7 +12,7 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore"
-	"github.com/fencelock/fencelock/lockcore/redlock"
+	"github.com/fencelock/fencelock/lockcore/sets"
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
@@ -118,7 +118,7 @@ func TestLostMajorityIsBootstrappedAgain(t *testing.T) {
 
 func TestLostClusterIsBootstrappedAgain(t *testing.T) {
 	t.Parallel()
-	q := startQuorum(t, 3, func(c *redlock.Config) { c.New = false })
+	q := startQuorum(t, 3, func(c *sets.Config) { c.New = false })
 	q.awaitVoting(t, 3)
 	token := q.cycle(t, "r", 0)
 	for range 2 {
@@ -188,7 +188,7 @@ func TestTwoServersAdmitTogether(t *testing.T) {
 // A long lease outlives the restart of every node, one after the other (rule 21).
 func TestLiveLeaseSurvivesRollingRestart(t *testing.T) {
 	t.Parallel()
-	q := startQuorum(t, 3, func(c *redlock.Config) { c.MaxTTL = 2 * time.Second })
+	q := startQuorum(t, 3, func(c *sets.Config) { c.MaxTTL = 2 * time.Second })
 	q.awaitVoting(t, 3)
 	lease := q.take(t, "long")
 	for round := range 3 {
@@ -219,7 +219,7 @@ func TestLiveLeaseSurvivesRollingRestart(t *testing.T) {
 // A frozen minority costs nothing once its first time limit is over.
 func TestFrozenMinorityCostsNothing(t *testing.T) {
 	t.Parallel()
-	tenSeconds := func(c *redlock.Config) { c.MaxTTL = 10 * time.Second }
+	tenSeconds := func(c *sets.Config) { c.MaxTTL = 10 * time.Second }
 	healthy, q := startQuorum(t, 3, tenSeconds), startQuorum(t, 5, tenSeconds)
 	healthy.awaitVoting(t, 3)
 	q.awaitVoting(t, 5)
@@ -299,7 +299,7 @@ func TestFullNodeReleases(t *testing.T) {
 // A request that is cancelled at any moment leaves no lock behind.
 func TestCancelledRequestLeavesNothing(t *testing.T) {
 	t.Parallel()
-	q := startQuorum(t, 3, func(c *redlock.Config) { c.MaxTTL = time.Minute })
+	q := startQuorum(t, 3, func(c *sets.Config) { c.MaxTTL = time.Minute })
 	q.awaitVoting(t, 3)
 	for i := range 100 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i*10)*time.Microsecond)

@@ -12,7 +12,7 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore"
-	"github.com/fencelock/fencelock/lockcore/redlock"
+	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
 // waitFor waits in the queue for the resource in the background.
@@ -44,7 +44,7 @@ func (q *quorum) awaitWaiting(t *testing.T, resource string, n int) {
 
 // longTTL is for tests that neither wait for a lease to end nor stop a node: no
 // machine is too busy for them.
-func longTTL(c *redlock.Config) { c.MaxTTL, c.NodeTimeout = 30*time.Second, 3*time.Second }
+func longTTL(c *sets.Config) { c.MaxTTL, c.NodeTimeout = 30*time.Second, 3*time.Second }
 
 func TestWaitersAreServedInOrder(t *testing.T) {
 	t.Parallel()

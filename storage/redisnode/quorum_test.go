@@ -11,13 +11,13 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
-	"github.com/fencelock/fencelock/lockcore/redlock"
+	"github.com/fencelock/fencelock/lockcore/sets"
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
 // quorum is a Locker over real Redis servers.
 type quorum struct {
-	*redlock.Locker
+	*sets.Locker
 	servers []*testenv.Redis
 	nodes   []node.Node
 }
@@ -29,20 +29,20 @@ const (
 	testNodeTimeout = testMaxTTL / 10
 )
 
-func startQuorum(t *testing.T, n int, change func(*redlock.Config), opts ...testenv.RedisOption) *quorum {
+func startQuorum(t *testing.T, n int, change func(*sets.Config), opts ...testenv.RedisOption) *quorum {
 	t.Helper()
 	return joinQuorum(t, testenv.StartRedisN(t, n, opts...), change)
 }
 
 // joinQuorum starts one more server's Locker over the same Redis.
-func joinQuorum(t *testing.T, servers []*testenv.Redis, change func(*redlock.Config)) *quorum {
+func joinQuorum(t *testing.T, servers []*testenv.Redis, change func(*sets.Config)) *quorum {
 	t.Helper()
 	return joinQuorumWith(t, servers, redisnode.Options{}, change)
 }
 
-func joinQuorumWith(t *testing.T, servers []*testenv.Redis, opts redisnode.Options, change func(*redlock.Config)) *quorum {
+func joinQuorumWith(t *testing.T, servers []*testenv.Redis, opts redisnode.Options, change func(*sets.Config)) *quorum {
 	t.Helper()
-	cfg := redlock.Config{MaxTTL: testMaxTTL, NodeTimeout: testNodeTimeout, WatchInterval: 20 * time.Millisecond, New: true}
+	cfg := sets.Config{MaxTTL: testMaxTTL, NodeTimeout: testNodeTimeout, WatchInterval: 20 * time.Millisecond, New: true}
 	if change != nil {
 		change(&cfg)
 	}
@@ -56,7 +56,7 @@ func joinQuorumWith(t *testing.T, servers []*testenv.Redis, opts redisnode.Optio
 		t.Cleanup(func() { _ = node.Close() })
 		q.nodes = append(q.nodes, node)
 	}
-	locker, err := redlock.New(cfg, q.nodes)
+	locker, err := sets.New(cfg, q.nodes)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
-	"github.com/fencelock/fencelock/lockcore/redlock"
+	"github.com/fencelock/fencelock/lockcore/sets"
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
@@ -19,11 +19,11 @@ import (
 func TestSetsShareTheResources(t *testing.T) {
 	t.Parallel()
 	servers := testenv.StartRedisN(t, 2)
-	var sets [][]node.Node
+	var nodes [][]node.Node
 	for _, s := range servers {
-		sets = append(sets, []node.Node{openNode(t, s.Addr(), redisnode.Options{Timeout: time.Second, CounterTTL: time.Hour})})
+		nodes = append(nodes, []node.Node{openNode(t, s.Addr(), redisnode.Options{Timeout: time.Second, CounterTTL: time.Hour})})
 	}
-	all, err := redlock.New(redlock.Config{MaxTTL: 10 * time.Second, NodeTimeout: time.Second, WatchInterval: 20 * time.Millisecond, New: true}, sets...)
+	all, err := sets.New(sets.Config{MaxTTL: 10 * time.Second, NodeTimeout: time.Second, WatchInterval: 20 * time.Millisecond, New: true}, nodes...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/fencelock/fencelock/bench/internal/rawhttp"
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
-	"github.com/fencelock/fencelock/lockcore/redlock"
+	"github.com/fencelock/fencelock/lockcore/sets"
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
@@ -213,7 +213,7 @@ func get(ctx context.Context, addr, path string, into any) (err error) {
 
 // InProcess is fencelock without its server: the Locker as a library.
 type InProcess struct {
-	locker *redlock.Locker
+	locker *sets.Locker
 	stop   context.CancelFunc
 	done   chan error
 	nodes  []*redisnode.Node
@@ -230,7 +230,7 @@ func NewInProcess(urls []string) (*InProcess, error) {
 		}
 		p.nodes, nodes = append(p.nodes, node), append(nodes, node)
 	}
-	locker, err := redlock.New(redlock.Config{New: true, MaxTTL: 10 * time.Minute}, nodes)
+	locker, err := sets.New(sets.Config{New: true, MaxTTL: 10 * time.Minute}, nodes)
 	if err != nil {
 		return nil, errors.Join(err, p.closeNodes())
 	}
@@ -270,7 +270,7 @@ func (p *InProcess) closeNodes() error {
 }
 
 type inProcess struct {
-	locker *redlock.Locker
+	locker *sets.Locker
 	lease  string
 	ttl    time.Duration
 }

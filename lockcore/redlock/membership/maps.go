@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fencelock/fencelock/lockcore/internal/pause"
 	"github.com/fencelock/fencelock/lockcore/node"
-	"github.com/fencelock/fencelock/lockcore/redlock/internal/pause"
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 

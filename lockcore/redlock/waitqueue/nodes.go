@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fencelock/fencelock/lockcore/internal/pause"
 	"github.com/fencelock/fencelock/lockcore/node"
-	"github.com/fencelock/fencelock/lockcore/redlock/internal/pause"
 )
 
 const (

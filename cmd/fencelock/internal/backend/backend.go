@@ -17,11 +17,12 @@ import (
 	"github.com/fencelock/fencelock/api/events"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
 	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore/keyring"
 	"github.com/fencelock/fencelock/lockcore/node"
-	"github.com/fencelock/fencelock/lockcore/redlock"
 	"github.com/fencelock/fencelock/lockcore/redlock/membership"
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 	"github.com/fencelock/fencelock/lockcore/replica"
+	"github.com/fencelock/fencelock/lockcore/sets"
 	"github.com/fencelock/fencelock/storage/boltfile"
 	"github.com/fencelock/fencelock/storage/boltguard"
 	"github.com/fencelock/fencelock/storage/boltstore"
@@ -45,17 +46,17 @@ type Options struct {
 	Logger, Audit *slog.Logger // Audit is for acts on nodes
 	Registry      prometheus.Registerer
 	// LeaseKeys are those of FENCELOCK_LEASE_KEY_FILE; nil for the cluster's own secret.
-	LeaseKeys func() *redlock.Keys
+	LeaseKeys func() *keyring.Ring
 	// Traced adds the nodes' votes to the spans of requests.
 	Traced bool
 	// Tool is set by commands that run a Locker for a while: it changes the Locker's
 	// configuration. A running server may then have the file of the guarded records.
-	Tool func(*redlock.Config)
+	Tool func(*sets.Config)
 }
 
 // Backend is what a server stands on.
 type Backend struct {
-	Locker *redlock.Locker
+	Locker *sets.Locker
 	Guard  fencing.Guard // nil for none
 	Events *events.Hub
 	Mode   string   // in a few words, for people
@@ -87,19 +88,19 @@ func (b *Backend) open(ctx context.Context) error {
 	if err := b.openGuard(ctx); err != nil {
 		return err
 	}
-	sets, queues, err := b.openNodes(ctx)
+	present, queues, err := b.openNodes(ctx)
 	if err != nil {
 		return err
 	}
 	// Servers meet on so many nodes of the first set that one of them is up while
 	// the set has a quorum, or on the engine's store. The embedded node has one server,
 	// and no channel.
-	for _, n := range sets[0][:quorum.Readers(len(sets[0]))] {
+	for _, n := range present[0][:quorum.Readers(len(present[0]))] {
 		if c, ok := n.(events.Channel); ok {
 			b.channels = append(b.channels, c)
 		}
 	}
-	if b.Locker, err = redlock.New(b.lockerConfig(), sets...); err != nil {
+	if b.Locker, err = sets.New(b.lockerConfig(), present...); err != nil {
 		return err
 	}
 	b.opts.Registry.MustRegister(&clusterCollector{sets: b.Locker, queues: queues, maxWaiters: b.cfg.MaxWaiters})
@@ -141,8 +142,8 @@ func (b *Backend) notef(format string, values ...any) {
 	b.Notes = append(b.Notes, fmt.Sprintf(format, values...))
 }
 
-func (b *Backend) lockerConfig() redlock.Config {
-	c := redlock.Config{
+func (b *Backend) lockerConfig() sets.Config {
+	c := sets.Config{
 		DefaultTTL:  b.cfg.DefaultTTL,
 		MinTTL:      b.cfg.MinTTL(),
 		MaxTTL:      b.cfg.MaxTTL,
@@ -242,7 +243,7 @@ func (b *Backend) openGuard(ctx context.Context) error {
 	return nil
 }
 
-func (b *Backend) openNodes(ctx context.Context) (sets [][]node.Node, queues []queued, err error) {
+func (b *Backend) openNodes(ctx context.Context) (present [][]node.Node, queues []queued, err error) {
 	if b.cfg.Store != "" {
 		engine, err := b.openEngine(ctx)
 		if err != nil {
@@ -263,7 +264,7 @@ func (b *Backend) openNodes(ctx context.Context) (sets [][]node.Node, queues []q
 		quorums = append(quorums, fmt.Sprintf("quorum of %d of %d Redis nodes", quorum.Of(len(urls)), len(urls)))
 	}
 	b.Mode = strings.Join(quorums, ", ")
-	if sets, err = b.openSets("FENCELOCK_REDIS_ADDRS", b.cfg.RedisSets); err != nil {
+	if present, err = b.openSets("FENCELOCK_REDIS_ADDRS", b.cfg.RedisSets); err != nil {
 		return nil, nil, err
 	}
 	if b.next, err = b.openSets("FENCELOCK_REDIS_NEXT_ADDRS", b.cfg.RedisNextSets); err != nil {
@@ -275,11 +276,11 @@ func (b *Backend) openNodes(ctx context.Context) (sets [][]node.Node, queues []q
 	for _, node := range b.redis {
 		queues = append(queues, node)
 	}
-	return sets, queues, nil
+	return present, queues, nil
 }
 
 // openSets opens the nodes of a variable. A node that another set names, too, is opened once.
-func (b *Backend) openSets(variable string, urls [][]string) (sets [][]node.Node, err error) {
+func (b *Backend) openSets(variable string, urls [][]string) (present [][]node.Node, err error) {
 	for i, set := range urls {
 		var nodes []node.Node
 		for j, url := range set {
@@ -289,9 +290,9 @@ func (b *Backend) openSets(variable string, urls [][]string) (sets [][]node.Node
 			}
 			nodes = append(nodes, node)
 		}
-		sets = append(sets, nodes)
+		present = append(present, nodes)
 	}
-	return sets, nil
+	return present, nil
 }
 
 func (b *Backend) openEmbedded(ctx context.Context) (*replica.Node, error) {

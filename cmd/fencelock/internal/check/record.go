@@ -11,8 +11,8 @@ import (
 
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
 	"github.com/fencelock/fencelock/lockcore/node"
-	"github.com/fencelock/fencelock/lockcore/redlock"
 	"github.com/fencelock/fencelock/lockcore/redlock/membership"
+	"github.com/fencelock/fencelock/lockcore/sets"
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
@@ -92,7 +92,7 @@ func (r *Report) mapOf(cfg config.Config, set int, m node.Map) {
 	for _, urls := range cfg.RedisNextSets {
 		next = append(next, clusterOf(urls))
 	}
-	if redlock.KnowsMap(m.Name, present, next) {
+	if sets.KnowsMap(m.Name, present, next) {
 		return
 	}
 	r.Add(Wrong, "FENCELOCK_REDIS_ADDRS", fmt.Sprintf("set %d votes by a map of other node sets (generation %d): the list is from before a change, or a change is under way", set, m.Generation),

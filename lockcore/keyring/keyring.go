@@ -1,0 +1,188 @@
+// Package keyring seals what servers of one cluster give to clients and to each other:
+// lease ids, list cursors and messages. It also derives what an idempotency key is to the
+// nodes. Its texts are in docs/internals/formats.md.
+package keyring
+
+import (
+	"bytes"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash"
+	"sync"
+
+	"github.com/fencelock/fencelock/lockcore/node"
+)
+
+// MaxSecretBytes bounds the secrets of keys: HMAC hashes a longer one.
+const MaxSecretBytes = 64
+
+// tagBytes is the length of the HMAC in a lease id.
+const tagBytes = 16
+
+// Ring is the keys of one cluster. The first key seals, all of them open. To replace a key
+// without ending a live lease, add the new key behind the old one on every server, then put
+// it first, and remove the old one when no lease of it can live. A Ring is safe for
+// concurrent use.
+type Ring struct{ keys []*key }
+
+// New makes a ring of secrets: node.MinSecretBytes to MaxSecretBytes random bytes
+// each, no two the same. The error never shows a secret.
+func New(secrets ...[]byte) (*Ring, error) {
+	if len(secrets) == 0 {
+		return nil, errors.New("no secret")
+	}
+	r := &Ring{}
+	for i, secret := range secrets {
+		if len(secret) < node.MinSecretBytes || len(secret) > MaxSecretBytes {
+			return nil, fmt.Errorf("secret %d must be %d to %d bytes long", i+1, node.MinSecretBytes, MaxSecretBytes)
+		}
+		for _, other := range secrets[:i] {
+			if bytes.Equal(other, secret) {
+				return nil, fmt.Errorf("secret %d is the same as an earlier one", i+1)
+			}
+		}
+		r.keys = append(r.keys, newKey(secret))
+	}
+	return r, nil
+}
+
+// key is one secret. Every use has its own subkey of the secret, so that a text made
+// for one use is worthless for another.
+type key struct {
+	id      [node.KeyIDBytes]byte // public: sealed texts name their key by it
+	owners  []byte                // of the ownership values of idempotency keys
+	tickets []byte                // of their tickets
+	sealers sync.Pool             // *sealer, of lease ids
+
+	cursors, messages cipher.AEAD
+}
+
+func newKey(secret []byte) *key {
+	k := &key{owners: node.Subkey(secret, "idempotency key"), tickets: node.Subkey(secret, "ticket")}
+	copy(k.id[:], node.Subkey(secret, "key id"))
+	leases := node.Subkey(secret, "lease id")
+	k.sealers.New = func() any { return &sealer{mac: hmac.New(sha256.New, leases)} }
+	k.cursors, k.messages = newCipher(secret, "cursor"), newCipher(secret, "message")
+	return k
+}
+
+func newCipher(secret []byte, use string) cipher.AEAD {
+	block, err := aes.NewCipher(node.Subkey(secret, use))
+	if err == nil {
+		var aead cipher.AEAD
+		if aead, err = cipher.NewGCMWithRandomNonce(block); err == nil {
+			return aead
+		}
+	}
+	panic("keyring: " + err.Error()) // a hash has the length of an AES-256 key
+}
+
+// sealer is the memory for sealing one lease id, which is used again.
+type sealer struct {
+	mac  hash.Hash
+	raw  []byte
+	text []byte
+	sum  [sha256.Size]byte
+}
+
+// tag is the HMAC over the caller and the raw lease id without its tag.
+func (s *sealer) tag(caller string, raw []byte) []byte {
+	s.mac.Reset()
+	s.text = binary.AppendUvarint(s.text[:0], uint64(len(caller)))
+	s.text = append(s.text, caller...)
+	s.text = append(s.text, raw[:leaseHeadBytes]...)
+	_, _ = s.mac.Write(s.text)
+	_, _ = s.mac.Write(raw[leaseBodyAt:])
+	return s.mac.Sum(s.sum[:0])[:tagBytes]
+}
+
+// owner derives the ownership value of a caller's idempotency key: always the same,
+// so that a retry finds its own lease with nothing stored. Without the secret no
+// client can compute one, and no two callers share one.
+func (k *key) owner(caller, idempotencyKey string) string {
+	mac := hmac.New(sha256.New, k.owners)
+	text := binary.AppendUvarint(make([]byte, 0, 128), uint64(len(caller)))
+	text = append(text, caller...)
+	_, _ = mac.Write(append(text, idempotencyKey...))
+	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:ownerBytes])
+}
+
+// Owners are the ownership values of a caller's idempotency key under every key, the
+// current one first: an older lease has one of the others.
+func (r *Ring) Owners(caller, idempotencyKey string) []string {
+	owners := make([]string, len(r.keys))
+	for i, key := range r.keys {
+		owners[i] = key.owner(caller, idempotencyKey)
+	}
+	return owners
+}
+
+// TicketID is the id of the ticket with which a request under an idempotency key
+// waits for a resource. After a rotation of the secret a retry gets another one.
+func (r *Ring) TicketID(caller, idempotencyKey, resource string) string {
+	const idBytes = 9
+	mac := hmac.New(sha256.New, r.keys[0].tickets)
+	for _, text := range []string{caller, idempotencyKey, resource} {
+		_, _ = mac.Write(binary.AppendUvarint(nil, uint64(len(text))))
+		_, _ = mac.Write([]byte(text))
+	}
+	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:idBytes])
+}
+
+// named returns the key of that id, nil if there is none.
+func (r *Ring) named(id []byte) *key {
+	for _, key := range r.keys {
+		if bytes.Equal(key.id[:], id) {
+			return key
+		}
+	}
+	return nil
+}
+
+// SealCursor encrypts the position of a listing. The text opens only with the same
+// use, which is the caller and the list's prefix.
+func (r *Ring) SealCursor(use, cursor string) string {
+	return r.keys[0].encrypt(r.keys[0].cursors, use, cursor)
+}
+
+// OpenCursor reports false for a text that SealCursor did not make for this use.
+func (r *Ring) OpenCursor(use, text string) (cursor string, ok bool) {
+	return r.decrypt(func(k *key) cipher.AEAD { return k.cursors }, use, text)
+}
+
+// SealMessage encrypts what one server of the cluster sends to the others. It says nothing
+// of when it was sent, or how often it has come.
+func (r *Ring) SealMessage(text string) string {
+	return r.keys[0].encrypt(r.keys[0].messages, "", text)
+}
+
+// OpenMessage reports false for a text that SealMessage did not make under one of the keys.
+func (r *Ring) OpenMessage(sealed string) (text string, ok bool) {
+	return r.decrypt(func(k *key) cipher.AEAD { return k.messages }, "", sealed)
+}
+
+// encrypt makes a text of the key's id and the encrypted one.
+func (k *key) encrypt(with cipher.AEAD, use, text string) string {
+	raw := append(make([]byte, 0, node.KeyIDBytes+with.Overhead()+len(text)), k.id[:]...)
+	return base64.RawURLEncoding.EncodeToString(with.Seal(raw, nil, []byte(text), []byte(use))) //nolint:gosec // the AEAD draws the nonce
+}
+
+// decrypt reports false for a text that encrypt did not make under one of the keys.
+func (r *Ring) decrypt(with func(*key) cipher.AEAD, use, sealed string) (text string, ok bool) {
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(sealed)
+	if err != nil || len(raw) < node.KeyIDBytes {
+		return "", false
+	}
+	key := r.named(raw[:node.KeyIDBytes])
+	if key == nil {
+		return "", false
+	}
+	opened, err := with(key).Open(nil, nil, raw[node.KeyIDBytes:], []byte(use))
+	return string(opened), err == nil
+}

@@ -1,0 +1,41 @@
+package redlock
+
+import (
+	"context"
+	"time"
+
+	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
+)
+
+// For the tests of package redlock_test.
+
+const (
+	MaxTries      = maxTries
+	SplitMaxPause = splitMaxPause
+	NotAwaited    = notAwaited
+)
+
+var ErrNoAnswer = errNoAnswer
+
+// TakePlace takes a place of an acquire in flight for good.
+func (l *Locker) TakePlace() { l.inFlight <- struct{}{} }
+
+// PendingCleanups counts the operations that are still to be repeated.
+func (l *Locker) PendingCleanups() int { return l.cleaner.pendingNow() }
+
+// TryOnce is one try of an Acquire.
+func (l *Locker) TryOnce(ctx context.Context, req *Request) (*Part, error) {
+	return l.Now().tryAcquire(ctx, req, node.Ticket{})
+}
+
+// NewAttempt is one attempt, which run makes; answered is closed when its caller may have the
+// answer.
+func (l *Locker) NewAttempt(ctx context.Context, op node.Op, limit time.Duration) (answered <-chan struct{}, run func() quorum.Verdict) {
+	a := l.newAcquisition(ctx, op, limit)
+	return a.done, func() quorum.Verdict {
+		a.start()
+		a.wait(ctx)
+		return a.result().verdict
+	}
+}

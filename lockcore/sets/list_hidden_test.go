@@ -1,0 +1,106 @@
+package sets_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/sets"
+)
+
+// readable is what a caller may see in these tests.
+func readable(resource string) bool { return strings.HasPrefix(resource, "x/mine") }
+
+// walk gives the resources of each page, to the end.
+func walk(t *testing.T, l *sets.Locker, req lockcore.ListRequest) (pages [][]string) {
+	t.Helper()
+	for {
+		page, err := l.List(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, lock := range page.Locks {
+			names = append(names, lock.Resource)
+		}
+		pages = append(pages, names)
+		if req.Cursor = page.NextCursor; req.Cursor == "" {
+			return pages
+		}
+	}
+}
+
+// A caller that may see a part of a list gets the same pages, whether more is hidden
+// or not, and wherever that is.
+func TestHiddenResourcesAreHiddenInEveryWay(t *testing.T) {
+	ctx := t.Context()
+	names := func(l *sets.Locker, resources ...string) {
+		for _, resource := range resources {
+			if _, err := l.Acquire(ctx, lockcore.AcquireRequest{Resource: resource}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	mine := []string{"x/mine1", "x/mine2", "x/mine3", "x/mine4"}
+	for _, hidden := range [][]string{{}, {"x/a"}, {"x/n"}, {"x/mimi", "x/mine", "x/z"}, {"x/a", "x/b", "x/n", "x/o", "x/p", "x/q"}} {
+		hidden = slices.DeleteFunc(hidden, readable)
+		for _, nodes := range []int{1, 3} {
+			t.Run(fmt.Sprint(hidden, nodes), func(t *testing.T) {
+				alone, crowded := serving(t, "alone", nodes), serving(t, "crowded", nodes)
+				names(alone, mine...)
+				names(crowded, append(slices.Clone(mine), hidden...)...)
+				for _, prefix := range []string{"", "x/", "x/mine", "x/a", "x/z", "y"} {
+					for limit := 1; limit <= 6; limit++ {
+						req := lockcore.ListRequest{Prefix: prefix, Limit: limit, Show: readable}
+						if got, want := walk(t, crowded, req), walk(t, alone, req); !slices.EqualFunc(got, want, slices.Equal) {
+							t.Errorf("prefix %q, limit %d: pages %v, and %v where nothing is hidden", prefix, limit, got, want)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// A cursor reveals nothing, and is worthless to other callers and for other lists.
+func TestCursorsAreOpaque(t *testing.T) {
+	l := serving(t, "own", 3)
+	alice, bob := lockcore.WithCaller(t.Context(), "alice"), lockcore.WithCaller(t.Context(), "bob")
+	for _, resource := range []string{"x/a-very-long-name-to-be-seen-in-a-cursor", "x/b", "x/c"} {
+		if _, err := l.Acquire(alice, lockcore.AcquireRequest{Resource: resource}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	req := lockcore.ListRequest{Prefix: "x/", Limit: 1}
+	first, err := l.List(alice, req)
+	if err != nil || first.NextCursor == "" {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	req.Cursor = first.NextCursor
+	second, err := l.List(alice, req)
+	if err != nil || len(second.NextCursor) != len(first.NextCursor) || second.NextCursor == first.NextCursor {
+		t.Errorf("%+v after %+v: %v", second, first, err)
+	}
+	bad := new(lockcore.FieldError)
+	for name, list := range map[string]func() error{
+		"another caller's": func() error { _, err := l.List(bob, req); return err },
+		"another prefix":   func() error { r := req; r.Prefix = "x"; _, err := l.List(alice, r); return err },
+		"another cluster":  func() error { _, err := serving(t, "other", 3).List(alice, req); return err },
+		"edited":           func() error { r := req; r.Cursor = flipped(r.Cursor); _, err := l.List(alice, r); return err },
+	} {
+		if err := list(); !errors.As(err, &bad) || bad.Field != "cursor" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// flipped has another first letter.
+func flipped(text string) string {
+	if text[0] == 'A' {
+		return "B" + text[1:]
+	}
+	return "A" + text[1:]
+}

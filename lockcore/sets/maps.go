@@ -1,0 +1,64 @@
+package sets
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock/membership"
+)
+
+// KnowsMap reports whether a server with these present sets, and the next ones or none, may
+// meet nodes with the map of that name.
+func KnowsMap(name string, present, next []node.Cluster) bool {
+	a := &router{}
+	if a.present.name = MapOf(present...); next != nil {
+		a.next.name = MapOf(next...)
+	}
+	return a.knows(name)
+}
+
+// MapName names a list of sets, whatever their order.
+func MapName(sets [][]node.Node) string {
+	var clusters []node.Cluster
+	for _, nodes := range sets {
+		clusters = append(clusters, membership.ClusterOf(nodes))
+	}
+	return MapOf(clusters...)
+}
+
+// MapOf is MapName for the clusters that the sets are.
+func MapOf(clusters ...node.Cluster) string {
+	var hashes []string
+	for _, c := range clusters {
+		hashes = append(hashes, c.Hash)
+	}
+	slices.Sort(hashes)
+	sum := sha256.Sum256([]byte(strings.Join(hashes, "\n")))
+	return hex.EncodeToString(sum[:8])
+}
+
+// validateNext refuses a next map that shares some nodes of a set.
+func validateNext(present, next [][]node.Node) error {
+	if next == nil {
+		return nil
+	}
+	if MapName(present) == MapName(next) {
+		return errors.New("the next node sets are the present ones")
+	}
+	hashes := make(map[string]string) // by node
+	for _, nodes := range slices.Concat(present, next) {
+		hash := membership.ClusterOf(nodes).Hash
+		for _, n := range nodes {
+			if was := hashes[n.Name()]; was != "" && was != hash {
+				return fmt.Errorf("node %s is in two node sets: a set is added or removed as a whole", n.Name())
+			}
+			hashes[n.Name()] = hash
+		}
+	}
+	return validateSets(next)
+}

@@ -1,0 +1,100 @@
+package sets_test
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/lockcore/node"
+)
+
+// crashAfter lets the server's operator install so many maps on nodes, and nothing after that.
+func (s *lone) crashAfter(installs int32) {
+	var installed atomic.Int32
+	s.stopCalls(func(call string) error {
+		if installed.Load() == installs || call == "install-map" && installed.Add(1) > installs {
+			return node.ErrNodeDown
+		}
+		return nil
+	})
+}
+
+// pauseBefore lets the server's operator make no such call before wake is closed.
+func (s *lone) pauseBefore(paused string, wake <-chan struct{}) {
+	s.stopCalls(func(call string) error {
+		if call == paused {
+			<-wake
+		}
+		return nil
+	})
+}
+
+func (s *lone) stopCalls(before func(call string) error) {
+	for _, wires := range s.wires {
+		for _, w := range wires {
+			w.set(func() { w.before = before })
+		}
+	}
+}
+
+// Two changes to different sets are planned from the same generation. The operator of one
+// pauses after a look, and wakes when the other's has crashed at its first set. Only one of them
+// may begin: else one set has the moving map of one change, another that of the other, and
+// neither can be completed or taken back.
+func TestTwoChangesFromOneGeneration(t *testing.T) {
+	t.Parallel()
+	for _, sets := range []string{"abc", "acb", "bac", "bca", "cab", "cba"} { // the sets have an order by their nodes' names
+		present, one, other := sets[:1], sets[:1]+sets[1:2], sets[:1]+sets[2:]
+		t.Run(fmt.Sprintf("%s to %s and to %s", present, one, other), func(t *testing.T) {
+			withSets(t, 3, present, func(a *atlas) {
+				t := a.T
+				stale, crashed, third := a.serve(present, one), a.serve(present, other), a.serve(present, other)
+				wake, applied := make(chan struct{}), make(chan error)
+				stale.pauseBefore("install-epoch", wake)
+				go func() { applied <- stale.apply(t) }()
+				time.Sleep(time.Second)
+				crashed.crashAfter(3)
+				if err := crashed.apply(t); err == nil {
+					t.Fatal("the operator has not crashed")
+				}
+				close(wake)
+				if err := <-applied; err == nil {
+					t.Error("the operator that paused has made its change")
+				}
+				a.must(third.apply(t))
+				a.must(third.Release(t.Context(), a.take(third, "r").ID))
+			})
+		})
+	}
+}
+
+// A change is decided, and its operator crashes before all sets have the next map. No other
+// change may begin with those that have it: the first one could not be completed any more.
+func TestNoChangeBeginsBesideAnother(t *testing.T) {
+	t.Parallel()
+	for _, sets := range []string{"ab", "ba"} {
+		present, next := sets[:1], sets
+		for name, installs := range map[string]int32{"begun": 3, "decided": 9} {
+			t.Run(present+" to "+next+", "+name, func(t *testing.T) {
+				withSets(t, 3, present, func(a *atlas) {
+					t := a.T
+					crashed, again := a.serve(present, next), a.serve(present, next)
+					crashed.crashAfter(installs)
+					if err := crashed.apply(t); err == nil {
+						t.Fatal("the operator has not crashed")
+					}
+					for _, other := range []*lone{a.serve(present, "c"), a.serve(next, "c"), a.serve(next, sets[1:])} {
+						for what, err := range map[string]error{"apply": other.apply(t), "revert": other.revert(t)} {
+							if err == nil {
+								t.Errorf("%s of another change succeeded", what)
+							}
+						}
+					}
+					a.must(again.apply(t))
+					a.must(again.Release(t.Context(), a.take(again, "r").ID))
+				})
+			})
+		}
+	}
+}
