@@ -140,8 +140,19 @@ func (l *Mapped) tryUntilGranted(ctx context.Context, places []place, waiters []
 		case time.Since(p.lost) > lostAfter:
 			return nil, 0, fmt.Errorf("%w: %w", waitqueue.ErrInterrupted, err)
 		}
-		l.queue.Postpone(w, p.pauses.after(err, l.random.Jitter), errors.Is(err, lockcore.ErrNoQuorum))
+		l.queue.Postpone(w, p.pauses.after(err, l.random.Jitter), whatMet(err))
 	}
+}
+
+// whatMet is what the error of a try says that it met.
+func whatMet(err error) waitqueue.Met {
+	if errors.Is(err, lockcore.ErrNoQuorum) {
+		return waitqueue.MetNoQuorum
+	}
+	if held, ok := errors.AsType[*lockcore.HeldError](err); ok && !held.Queued {
+		return waitqueue.MetLease
+	}
+	return waitqueue.MetQueue
 }
 
 // errNotTried is worth waiting after: it is not the request's turn.

@@ -33,10 +33,12 @@ func (l *Mapped) endRound(ctx context.Context, op node.Op, decided func(*ballot)
 			op.Ticket.Server = l.queue.AsksBehind(op.Resource)
 		}
 		r := startRound(l.nodes, op, time.Until(end), decided, l.afterRelease)
+		ended := func() {}
 		if op.Kind == node.OpRelease {
-			l.queue.Released(op.Resource)
+			ended = l.queue.Released(op.Resource)
 		}
 		b := r.wait(ctx)
+		ended()
 		freed |= b.nodesWith(func(i int) bool { return b.replies[i].Outcome == node.Granted })
 		freed.each(func(i int) {
 			if b.replies[i].Outcome == node.NotHeld {

@@ -61,6 +61,7 @@ type Waiter struct {
 	tryNow    bool          // unless it was woken to try now
 	wokenBy   uint8         // the nodes that woke it since its last try, one bit each
 	noQuorum  bool          // its last try met no quorum
+	behind    *release      // that it tries right behind; nil if none
 	firstOn   uint8         // the nodes that named its ticket since then, likewise
 	sent      bool          // a node may have its ticket: it was sent, or goes with a try
 	heldBack  bool          // no node is to have its ticket yet
@@ -69,6 +70,22 @@ type Waiter struct {
 
 	missing atomic.Uint32 // the nodes that did not take its ticket, one bit each
 }
+
+// release is one that this server has sent.
+type release struct {
+	ended     bool
+	overtaken bool // by the waiter's try, which met the lease
+}
+
+// Met is what kept a try from being granted.
+type Met int
+
+// What a try meets.
+const (
+	MetQueue    Met = iota // others are first, or the votes were split
+	MetLease               // that holds the resource
+	MetNoQuorum            // too few nodes vote
+)
 
 // enqueueing is a waiter as the sink of the replies to its ticket.
 type enqueueing Waiter
@@ -433,12 +450,23 @@ func (q *Queue) ended(ctx context.Context, present *interruption, deadline <-cha
 	}
 }
 
-// Postpone sets when the waiter tries again unless it is woken before. noQuorum says
-// whether the last try met no quorum.
-func (q *Queue) Postpone(w *Waiter, pause time.Duration, noQuorum bool) {
+// Postpone sets when the waiter tries again after a try that met something, unless it is
+// woken before. A try that met the lease of the release that it was to follow has overtaken
+// it on another connection: it is made again when the release has ended.
+func (q *Queue) Postpone(w *Waiter, pause time.Duration, met Met) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	w.tryAt, w.noQuorum = time.Now().Add(pause), noQuorum
+	w.tryAt, w.noQuorum = time.Now().Add(pause), met == MetNoQuorum
+	switch r := w.behind; {
+	case r == nil:
+	case met != MetLease:
+		w.behind = nil
+	case r.ended:
+		w.behind = nil
+		w.wake()
+	default:
+		r.overtaken = true
+	}
 }
 
 // AsksBehind is this server's name if a waiter of the resource tries at its Released, and
@@ -453,14 +481,30 @@ func (q *Queue) AsksBehind(resource string) string {
 	return q.server
 }
 
-// Released lets the resource's first waiter try right after a release that this
+// Released lets the resource's first waiter try right behind a release that this
 // server has sent. Each node takes the two in that order, so that the lease passes on
 // in one round trip. If another server's ticket is first, the nodes refuse the try.
-func (q *Queue) Released(resource string) {
+// The caller calls ended when the release has.
+func (q *Queue) Released(resource string) (ended func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if waiters := q.waiters[resource]; waiters != nil {
-		waiters[0].wake()
+	waiters := q.waiters[resource]
+	if waiters == nil {
+		return func() {}
+	}
+	w, r := waiters[0], &release{}
+	w.behind = r
+	w.wake()
+	return func() { q.releaseEnded(w, r) }
+}
+
+func (q *Queue) releaseEnded(w *Waiter, r *release) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	r.ended = true
+	if r.overtaken {
+		w.behind = nil
+		w.wake()
 	}
 }
 

@@ -210,7 +210,7 @@ func TestWaitEndsThoughItIsWoken(t *testing.T) {
 			{q.Stop, lockcore.ErrStopping},
 		} {
 			end.by()
-			q.Released("r")
+			q.Released("r")()
 			if _, err := q.Await(ctx, deadline.C, w); !errors.Is(err, end.want) {
 				t.Errorf("%v, want %v", err, end.want)
 			}
@@ -231,7 +231,7 @@ func TestQuorumOfNodesDecidesWhoIsFirst(t *testing.T) {
 				t.Fatal(err)
 			}
 			tries(q, w)
-			q.Postpone(w, time.Hour, false)
+			q.Postpone(w, time.Hour, MetLease)
 			waiters = append(waiters, w)
 		}
 		for i, woken := range []struct {
@@ -278,7 +278,7 @@ func TestWhoIsFirstAgainTries(t *testing.T) {
 		}
 		wake(second, 0, 1)
 		tries(q, first)
-		q.Postpone(first, time.Hour, false)
+		q.Postpone(first, time.Hour, MetLease)
 		tried := make(chan error, 1)
 		go func() {
 			_, err := q.Await(t.Context(), nil, first)
@@ -291,7 +291,7 @@ func TestWhoIsFirstAgainTries(t *testing.T) {
 		if !tries(q, second) {
 			t.Error("a quorum named the second, which does not try")
 		}
-		q.Postpone(second, time.Hour, false)
+		q.Postpone(second, time.Hour, MetLease)
 		wake(first, 3, 2)
 		select {
 		case err := <-tried:
@@ -445,6 +445,55 @@ func TestWhoIsPassedBeforeItsTrySendsItsTicket(t *testing.T) {
 				t.Errorf("tried before: %t, and it tries beside that lease", tried)
 			}
 			time.Sleep(2 * time.Second)
+		})
+	}
+}
+
+// A try that was to follow a release and came before it to the nodes, by another connection,
+// is made again when the release has ended: the nodes wake nobody for it, and the pause after
+// a lease is long.
+func TestATryThatOvertakesItsRelease(t *testing.T) {
+	for name, c := range map[string]struct {
+		met        Met
+		endsFirst  bool
+		triesAgain bool
+	}{
+		"the try ends first":                 {MetLease, false, true},
+		"the release ends first":             {MetLease, true, true},
+		"others are first":                   {MetQueue, false, false},
+		"others are first, the release ends": {MetQueue, true, false},
+		"no quorum":                          {MetNoQuorum, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := newQueue(&slowNode{}, &slowNode{}, &slowNode{})
+				w, err := q.Enqueue("r", "", "")
+				if err != nil || !tries(q, w) {
+					t.Fatal(err)
+				}
+				q.Postpone(w, time.Hour, MetLease)
+				ended := q.Released("r")
+				if !tries(q, w) {
+					t.Fatal("it does not try behind the release")
+				}
+				if c.endsFirst {
+					ended()
+				}
+				q.Postpone(w, time.Hour, c.met)
+				if !c.endsFirst {
+					if tries(q, w) {
+						t.Error("it tries while the release is under way")
+					}
+					ended()
+				}
+				if again := tries(q, w); again != c.triesAgain {
+					t.Errorf("it tries again: %t", again)
+				}
+				q.Postpone(w, time.Hour, MetLease)
+				if tries(q, w) {
+					t.Error("it tries for a release of before")
+				}
+			})
 		})
 	}
 }
