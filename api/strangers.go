@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/http"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -82,18 +83,33 @@ func (s *Server) refuseStranger(w *responder, r *http.Request, a refusal) {
 // tolerance that time has to pass before the next read.
 type pacedConn struct {
 	net.Conn
-	trusted atomic.Bool  // a request with credentials has come: bytes cost nothing
-	frames  bool         // it speaks HTTP/2; with read, of the goroutine that reads
-	read    int          // bytes of HTTP/2 before a request with credentials
-	paid    atomic.Int64 // until when what came is paid for, since 1970 in nanoseconds
+	raw     syscall.RawConn // nil for none
+	trusted atomic.Bool     // a request with credentials has come: bytes cost nothing
+	frames  bool            // it speaks HTTP/2; with read, of the goroutine that reads
+	read    int             // bytes of HTTP/2 before a request with credentials
+	paid    atomic.Int64    // until when what came is paid for, since 1970 in nanoseconds
 	closed  atomic.Bool
 }
 
+// sendBuffer bounds what waits in the kernel for a caller that does not read: without it the
+// system lets megabytes wait on each connection. It is twice as much on Linux.
+const sendBuffer = 64 << 10
+
+func newPacedConn(conn net.Conn) *pacedConn {
+	c := &pacedConn{Conn: conn}
+	if tcp, ok := conn.(*net.TCPConn); ok { // an error: it is closed already, as its reader finds out
+		_ = tcp.SetWriteBuffer(sendBuffer)
+		c.raw, _ = tcp.SyscallConn()
+	}
+	return c
+}
+
 func (c *pacedConn) Read(p []byte) (int, error) {
-	for left := c.owes(); left > 0 && !c.closed.Load(); left = c.owes() {
+	left := c.owes()
+	for ; left > 0 && !c.closed.Load() && !c.abandoned(); left = c.owes() {
 		time.Sleep(min(left, strangerPause))
 	}
-	if c.closed.Load() {
+	if c.closed.Load() || left > 0 || c.frames && c.abandoned() {
 		return 0, net.ErrClosed
 	}
 	n, err := c.Conn.Read(p)
@@ -101,6 +117,16 @@ func (c *pacedConn) Read(p []byte) (int, error) {
 		c.charge(c.priceOf(n), maxStrangerDebt)
 	}
 	return n, err
+}
+
+// abandoned reports whether a stranger has closed the connection behind what it sent: the
+// rest is for nobody.
+func (c *pacedConn) abandoned() (gone bool) {
+	if c.raw == nil || c.trusted.Load() {
+		return false
+	}
+	_ = c.raw.Control(func(fd uintptr) { gone = hungUp(fd) })
+	return gone
 }
 
 // priceOf is what n more bytes of a stranger cost.

@@ -174,7 +174,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		paced := &pacedConn{Conn: conn}
+		paced := newPacedConn(conn)
 		return &strictConn{Conn: paced, paced: paced}, nil
 	}
 	select {
@@ -191,7 +191,7 @@ func (l *Listener) acceptTLS() {
 	for {
 		conn, err := l.Listener.Accept()
 		if err == nil {
-			l.shaking.Go(func() { l.shake(tls.Server(&pacedConn{Conn: conn}, l.config)) })
+			l.shaking.Go(func() { l.shake(tls.Server(newPacedConn(conn), l.config)) })
 			continue
 		}
 		select {
