@@ -113,6 +113,7 @@ func TestConsoleFits(t *testing.T) {
 		{"locks", "#/locks", `document.querySelectorAll('#rows tr').length == 8`},
 		{"groups", "#/locks?group=1&open=orders/", `document.querySelectorAll('#rows tr').length == 9 && document.querySelectorAll('#rows tr.group').length == 2`},
 		{"lock", "#/locks/orders%2F1000", `document.querySelectorAll('#queue li').length == 3 && document.querySelector('#record').innerText.includes('no guarded records')`},
+		{"contention", "#/contention", `document.querySelectorAll('#waiters tbody tr').length == 3 && document.querySelectorAll('.plot rect').length == 180`},
 		{"nodes", "#/nodes", `document.querySelectorAll('.node-table tbody tr').length == 3`},
 		{"race", "#/race", `!document.querySelector('#run').disabled && !document.querySelector('#page-race').hidden`},
 	} {

@@ -234,6 +234,36 @@ func TestConsoleActivity(t *testing.T) {
 	c.wait("the row has the keyboard", `document.activeElement.innerText == 'jobs/2'`)
 }
 
+// TestConsoleContention shows who waits and for how long, and what the server remembers of its
+// last hour: a resource there leads to its page, and to the command that frees it.
+func TestConsoleContention(t *testing.T) {
+	t.Parallel()
+	p := start(t)
+	c := openConsole(t, p)
+	c.look("#/contention")
+	c.wait("nothing happened yet", `document.querySelector('#waiters-hint').innerText == 'No request waits.' && document.querySelector('#hour').innerText.includes('No lease has ended.')`)
+	ended := p.acquire(`{"resource":"jobs/7","holder":"first","ttl_ms":60000}`)
+	waits := p.waitsFor(t.Context(), "jobs/7", "second", time.Minute, time.Minute)
+	c.wait("the first who waits", `document.querySelector('#waiters tbody')?.innerText.includes('second')`)
+	p.waitsFor(t.Context(), "jobs/7", "third", time.Minute, time.Minute)
+	c.wait("who waits, for what, and whose it is", `[...document.querySelectorAll('#waiters tbody tr')].map((tr) => [...tr.cells].slice(0, 4).map((td) => td.innerText).join(' ')).join() ==
+		'jobs/7 second 1 first,jobs/7 third 2 first'`)
+	c.eval(`window.waited = document.querySelector('#waiters .for').innerText; 0`, nil)
+	c.wait("for how long", `document.querySelector('#waiters .for').innerText != window.waited`)
+	p.wants(p.ask(nil, "DELETE", "/leases/current", "", "Fencelock-Lease: "+ended.LeaseID), http.StatusNoContent)
+	second := (<-waits).lease
+	p.wants(p.ask(nil, "PUT", "/guarded/jobs/7", "1", fmt.Sprint("Fencing-Token: ", second.FencingToken)), http.StatusOK)
+	p.wants(p.ask(nil, "PUT", "/guarded/jobs/7", "2", fmt.Sprint("Fencing-Token: ", ended.FencingToken)), http.StatusPreconditionFailed)
+	c.wait("the hour has it", `[...document.querySelectorAll('.plot svg')].map((svg) => svg.getAttribute('aria-label')).join() ==
+		'Grants: 2 in the last hour, at most 2 a minute,Waits, counted when they end: 1 in the last hour, at most 1 a minute,Refused writes: 1 in the last hour, at most 1 a minute'`)
+	c.wait("a bar is drawn", `document.querySelector('.plot rect:last-child').getBBox().height == 48`)
+	c.wait("the most contended and the longest held", `document.querySelectorAll('#hour .plain-table').length == 2 && [...document.querySelectorAll('#hour a')].every((a) => a.innerText == 'jobs/7')`)
+	c.shot("contention")
+	c.eval(`document.querySelector('#hour a').focus(); 0`, nil)
+	c.keys("to the lock", kb.Enter)
+	c.wait("its page, with the command that frees it", fmt.Sprintf(`document.querySelector('#detail-title').innerText == 'jobs/7' && document.querySelector('#command-break').innerText.startsWith('fencelock break --token %d')`, second.FencingToken))
+}
+
 // copied waits until the clipboard has the value of a JavaScript expression.
 func (c *page) copied(expression string) {
 	c.t.Helper()

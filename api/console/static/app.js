@@ -2,6 +2,7 @@
 import { Access } from './access.js';
 import { bearer } from './api.js';
 import { Breaking } from './breaking.js';
+import { Contention } from './contention.js';
 import { Detail } from './detail.js';
 import { Live } from './live.js';
 import { guardProblem, showPage, showStrip } from './nodes.js';
@@ -17,10 +18,12 @@ let waitingFrame = false;
 
 const live = new Live((what, event) => {
   if (what === 'link' && live.link === 'refused') access.ask(refused());
+  if (what === 'user') contention.forget();
   if (what === 'event') announce(event);
   show();
 });
 const access = new Access(live);
+const contention = new Contention(live, show);
 const detail = new Detail(live, show);
 const race = new Race($);
 const breaking = new Breaking(live, broken);
@@ -34,6 +37,7 @@ function show() {
     waitingFrame = false;
     showTop();
     if (place.page === 'locks') showLocks();
+    if (place.page === 'contention') contention.show();
     if (place.page === 'nodes') showPage(live);
     if (place.page === 'race') race.allow(live.may('acquire', 'console/race/'), guardProblem(live));
   };
@@ -229,17 +233,18 @@ function route() {
   place = address.read();
   if (place.page !== 'locks') place = { ...before, page: place.page, resource: '' };
   linkToList();
-  for (const page of ['locks', 'nodes', 'race']) $(`page-${page}`).hidden = page !== place.page;
+  for (const page of ['locks', 'contention', 'nodes', 'race']) $(`page-${page}`).hidden = page !== place.page;
   for (const link of document.querySelectorAll('nav a')) {
     if (link.dataset.page === place.page) link.setAttribute('aria-current', 'page');
     else link.removeAttribute('aria-current');
   }
-  const titles = { locks: plain(place.resource) || 'Locks', nodes: 'Nodes', race: 'Race' };
+  const titles = { locks: plain(place.resource) || 'Locks', contention: 'Contention', nodes: 'Nodes', race: 'Race' };
   document.title = `${titles[place.page]} – fencelock`;
   $('search').value = place.find;
   $('sort').value = place.sort;
   $('group').checked = place.group;
   live.search(place.find);
+  if (place.page === 'contention') contention.look();
   if (place.page === 'nodes' && live.link === 'live') live.look();
   if (place.resource !== detail.resource) {
     detail.open(place.resource);
@@ -293,6 +298,7 @@ addEventListener('keydown', keys);
 setInterval(() => { // what passes by itself
   if (document.hidden) return;
   showTop();
+  if (place.page === 'contention') contention.show();
   if (place.page === 'nodes') showPage(live);
   if (place.page !== 'locks') return;
   table.tick();

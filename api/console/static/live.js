@@ -51,6 +51,7 @@ export class Live {
   // restart begins again, with the rights of another user.
   restart() {
     this.#user++;
+    this.#changed('user');
     this.#crowded = false;
     this.#lastID = '';
     this.locks.clear();

@@ -2,7 +2,7 @@
 // A link to it shows the same to whoever may see it.
 
 export function read() {
-  const [, page, resource, query] = location.hash.match(/^#\/(locks|nodes|race)(?:\/([^?]+))?(?:\?(.*))?$/) ?? [, 'locks', '', ''];
+  const [, page, resource, query] = location.hash.match(/^#\/(locks|contention|nodes|race)(?:\/([^?]+))?(?:\?(.*))?$/) ?? [, 'locks', '', ''];
   const params = new URLSearchParams(query);
   let name = '';
   try {

@@ -137,12 +137,13 @@
   // ARIA.
   const known = new Set(['label', 'labelledby', 'describedby', 'hidden', 'current', 'live', 'expanded', 'pressed', 'invalid', 'keyshortcuts']);
   const values = { hidden: ['true', 'false'], current: ['page', 'true', 'false'], live: ['polite', 'assertive', 'off'], expanded: ['true', 'false'], pressed: ['true', 'false'], invalid: ['true', 'false'] };
-  const roles = new Set(['status', 'alert', 'group', 'region']);
+  const roles = new Set(['status', 'alert', 'group', 'region', 'img']);
   const ids = new Map();
   for (const node of all('*')) {
     if (node.id) ids.set(node.id, [...(ids.get(node.id) ?? []), node]);
     const role = node.getAttribute('role');
     if (role && !roles.has(role)) say('an unexpected role', node, role);
+    if (role === 'img' && !node.getAttribute('aria-label')) say('a picture without a name', node);
     for (const { name, value } of node.attributes) {
       if (!name.startsWith('aria-')) continue;
       const which = name.slice(5);
