@@ -266,6 +266,7 @@ func TestDemosThatCannotBegin(t *testing.T) {
 		{"argument", []string{"now"}, exitUsage, "takes no arguments"},
 		{"no folder for the page", []string{"--html", "/no/such/folder/x.html"}, exitUsage, "--html"},
 		{"two nodes", []string{"--redis", "a:1,b:2"}, exitFailed, "FENCELOCK_REDIS_ADDRS"},
+		{"no Redis", []string{"--redis", "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3"}, exitUnavailable, "127.0.0.1:3/0 is unreachable: no server listens at its address: connection refused"},
 		{"no database", []string{"--database-url", "postgres://127.0.0.1:1/x"}, exitUnavailable, "Postgres"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -22,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,6 +30,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/client"
 )
 
@@ -85,6 +87,9 @@ func Run(ctx context.Context, o Options) (report Report, err error) {
 		return report, err
 	}
 	defer server.end()
+	if err := d.awaitNodes(ctx); err != nil {
+		return report, fmt.Errorf("%s: %w", report.Backend, err)
+	}
 	storages := []account{account(filepath.Join(dir, "alice")), account(d.url + "/guarded/" + d.resource)}
 	for _, storage := range storages {
 		if err := d.open(ctx, storage); err != nil {
@@ -144,6 +149,65 @@ func (d *director) play(ctx context.Context, storage account) error {
 		d.round.Final, err = storage.read(ctx, 0)
 	}
 	return err
+}
+
+// awaitNodes waits until locks can be granted, and shows what it waits for. Nodes that are
+// away for as long as maxAway are an error: most likely the addresses are wrong.
+func (d *director) awaitNodes(ctx context.Context) error {
+	said := ""
+	for away := time.Now().Add(maxAway); ; {
+		status, err := d.status(ctx)
+		switch {
+		case err != nil:
+			return err
+		case status.Ready:
+			return nil
+		case quorumAway(status) && time.Now().After(away):
+			return fmt.Errorf("%w: %s", client.ErrUnavailable, whyNot(status))
+		}
+		if why := status.Reason; why != said {
+			said = why
+			d.show.print("waiting: " + why + "\n")
+		}
+		if err := pause(ctx, maxAway/50); err != nil {
+			return err
+		}
+	}
+}
+
+func (d *director) status(ctx context.Context) (status wire.Ready, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, d.url+"/readyz", http.NoBody)
+	if err != nil {
+		return status, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return status, err
+	}
+	err = json.NewDecoder(resp.Body).Decode(&status)
+	return status, errors.Join(err, resp.Body.Close())
+}
+
+// quorumAway says whether too few nodes reply, so that no wait helps.
+func quorumAway(status wire.Ready) bool {
+	replying := 0
+	for _, n := range status.Nodes {
+		if n.State == "voting" || n.State == "quarantined" {
+			replying++
+		}
+	}
+	return replying < status.Quorum
+}
+
+// whyNot is what the server says of each node that it cannot use.
+func whyNot(status wire.Ready) string {
+	why := []string{status.Reason}
+	for _, n := range status.Nodes {
+		if n.State == "unreachable" || n.State == "refused" {
+			why = append(why, fmt.Sprintf("%s is %s: %s", n.Name, n.State, n.Reason))
+		}
+	}
+	return strings.Join(why, "\n  ")
 }
 
 // open puts the opening balance on the account.

@@ -106,7 +106,7 @@ func (d drawing) section() {
 	for _, m := range d.Marks {
 		d.mark(m)
 	}
-	d.putf("</svg>\n</div>")
+	d.putf("</svg>\n</div>\n<p class=\"swipe\">The drawing continues to the right: swipe it, or read every step below.</p>")
 	d.steps()
 	d.putf(`</section>`)
 }

@@ -15,6 +15,7 @@ import (
 
 const (
 	maxStart = 90 * time.Second // of the server: restarted Redis nodes are quarantined for the longest TTL
+	maxAway  = 5 * time.Second  // for nodes to reply
 	maxEnd   = 5 * time.Second  // for an orderly end, before it is killed
 	maxLines = 8                // that are kept for an error
 )
