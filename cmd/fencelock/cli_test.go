@@ -1,6 +1,8 @@
 package main
 
 import (
+	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -161,6 +163,26 @@ func TestReadingCommands(t *testing.T) {
 		}
 	}
 	p.tool("", nil, "history").wants(t, "history of nothing", 2, "", "use fencelock history RESOURCE")
+}
+
+// What commands did is there for programs, too.
+func TestChangesAsJSON(t *testing.T) {
+	t.Parallel()
+	p := start(t)
+	p.acquire(`{"resource":"a","ttl_ms":60000}`)
+	p.tool("", nil, "break", "--any", "--yes", "-o", "json", "a").wants(t, "break", 0, "{\n  \"broken\": true,\n  \"resource\": \"a\"\n}\n", "")
+	for _, more := range [][]string{nil, {"--append", filepath.Join(t.TempDir(), "access.txt")}} {
+		made := p.tool("", nil, append([]string{"token", "new", "--name", "w", "--read", "*", "-o", "json"}, more...)...)
+		var token struct {
+			Name        string `json:"name"`
+			BearerToken string `json:"bearer_token"`
+			Line        string `json:"line"`
+		}
+		if err := json.Unmarshal([]byte(made.out), &token); err != nil || token.Name != "w" || !strings.HasPrefix(token.BearerToken, "flk_") ||
+			token.Line != fmt.Sprintf("w token=sha256:%x read=*", sha256.Sum256([]byte(token.BearerToken))) {
+			t.Errorf("token new %v: %v: %+v", more, err, made)
+		}
+	}
 }
 
 // Events are followed until Ctrl-C, which is how people end them.

@@ -125,6 +125,7 @@ func printLock(w io.Writer, lock wire.Lock) error {
 type breaking struct {
 	token    int64
 	any, yes bool
+	output   string
 }
 
 func breakCommand() *cobra.Command {
@@ -151,6 +152,7 @@ admin; 2 for wrong usage.`,
 	cmd.Flags().Int64Var(&b.token, "token", 0, "break the lease with this token, and no other")
 	cmd.Flags().BoolVar(&b.any, "any", false, "break whatever lease holds the lock")
 	cmd.Flags().BoolVar(&b.yes, "yes", false, "don't ask for confirmation")
+	outputFlag(cmd, &b.output)
 	cmd.ValidArgsFunction = server.resourceCompletion
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if cmd.Flags().Changed("token") == b.any {
@@ -179,6 +181,9 @@ func (b breaking) run(cmd *cobra.Command, locks *client.Client, resource string)
 	}
 	if err := end(cmd.Context(), resource); err != nil {
 		return plain(err)
+	}
+	if b.output == "json" {
+		return printJSON(cmd.OutOrStdout(), map[string]any{"resource": resource, "broken": true})
 	}
 	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s is broken\n", screen.Visible(resource))
 	return err

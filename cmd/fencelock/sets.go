@@ -55,6 +55,7 @@ type setsAct struct {
 	name    string
 	act     func(*setsAct, context.Context, *sets.Locker) error
 	changes bool
+	output  string // of what changes nothing
 	from    int64
 	force   bool
 
@@ -67,6 +68,9 @@ func (a *setsAct) command(short, long string) *cobra.Command {
 		Use: a.name, Short: short, Long: long, Args: noArgs,
 		Example: "  FENCELOCK_REDIS_ADDRS='a:6379;b:6379' FENCELOCK_REDIS_NEXT_ADDRS='a:6379;b:6379;c:6379' fencelock sets " + a.name,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.run(cmd) },
+	}
+	if !a.changes {
+		outputFlag(cmd, &a.output)
 	}
 	if a.changes {
 		cmd.Flags().Int64Var(&a.from, "from", 0, "the generation of the maps that the change starts from, as \"sets status\" prints it; at any other it changes nothing")
@@ -109,12 +113,18 @@ func (a *setsAct) with(ctx context.Context, tool clusterTool, act func(*sets.Loc
 }
 
 func (a *setsAct) plan(ctx context.Context, l *sets.Locker) error {
+	if a.output == "json" {
+		return a.printState(ctx, l)
+	}
 	showSets(a.out, l)
 	showMoves(a.out, l)
 	return a.showNext(ctx, l)
 }
 
 func (a *setsAct) status(ctx context.Context, l *sets.Locker) error {
+	if a.output == "json" {
+		return a.printState(ctx, l)
+	}
 	showSets(a.out, l)
 	return a.showNext(ctx, l)
 }
@@ -199,23 +209,62 @@ func (a *setsAct) checkServers(what string, unaware int, err error) error {
 }
 
 func showSets(out io.Writer, l *sets.Locker) {
-	changing := slices.ContainsFunc(l.Sets(), func(s sets.SetStatus) bool { return s.Next })
 	for i, s := range l.Sets() {
-		role := "stays"
-		switch {
-		case !changing:
-			role = "is configured"
-		case !s.Present:
-			role = "is added"
-		case !s.Next:
-			role = "is removed"
-		}
 		state := "ready"
 		if !s.Status.Ready {
 			state = "no quorum: " + s.Status.Reason
 		}
-		_, _ = fmt.Fprintf(out, "set %d %s, map %s, %s (%s)\n", i+1, role, s.Map, state, strings.Join(s.Nodes, ", "))
+		_, _ = fmt.Fprintf(out, "set %d %s, map %s, %s (%s)\n", i+1, roleOf(l, s), s.Map, state, strings.Join(s.Nodes, ", "))
 	}
+}
+
+// roleOf is what a change does to a set.
+func roleOf(l *sets.Locker, set sets.SetStatus) string {
+	switch changing := slices.ContainsFunc(l.Sets(), func(s sets.SetStatus) bool { return s.Next }); {
+	case !changing:
+		return "is configured"
+	case !set.Present:
+		return "is added"
+	case !set.Next:
+		return "is removed"
+	}
+	return "stays"
+}
+
+// setState and setMove are the sets and the moves between them as JSON. Sets are numbered from 1.
+type (
+	setState struct {
+		Set    int      `json:"set"`
+		Role   string   `json:"role"`
+		Map    string   `json:"map"`
+		Ready  bool     `json:"ready"`
+		Reason string   `json:"reason"`
+		Nodes  []string `json:"nodes"`
+	}
+	setMove struct {
+		From  int     `json:"from"`
+		To    int     `json:"to"`
+		Share float64 `json:"share"`
+	}
+)
+
+// printState prints what plan and status show as JSON.
+func (a *setsAct) printState(ctx context.Context, l *sets.Locker) error {
+	state := struct {
+		Generation int64      `json:"generation"`
+		Next       string     `json:"next"`
+		Sets       []setState `json:"sets"`
+		Moves      []setMove  `json:"moves"`
+	}{Generation: l.Generation(), Next: a.next(ctx, l), Moves: []setMove{}}
+	for i, s := range l.Sets() {
+		state.Sets = append(state.Sets, setState{
+			Set: i + 1, Role: strings.TrimPrefix(roleOf(l, s), "is "), Map: s.Map, Ready: s.Status.Ready, Reason: s.Status.Reason, Nodes: s.Nodes,
+		})
+	}
+	for _, m := range l.Moves() {
+		state.Moves = append(state.Moves, setMove{From: m.From + 1, To: m.To + 1, Share: m.Share})
+	}
+	return printJSON(a.out, state)
 }
 
 func showMoves(out io.Writer, l *sets.Locker) {
@@ -229,15 +278,18 @@ func showMoves(out io.Writer, l *sets.Locker) {
 
 // showNext says what is next: which command, or what the change waits for.
 func (a *setsAct) showNext(ctx context.Context, l *sets.Locker) error {
-	next := a.waits(l)
-	if next == "" && a.tool.cfg.RedisNextSets == nil {
-		next = "nothing: the sets of FENCELOCK_REDIS_ADDRS are in force"
-	}
-	if next == "" {
-		next = nextStep(ctx, l)
-	}
-	_, err := fmt.Fprintf(a.out, "generation of the maps: %d\nnext: %s\n", l.Generation(), next)
+	_, err := fmt.Fprintf(a.out, "generation of the maps: %d\nnext: %s\n", l.Generation(), a.next(ctx, l))
 	return err
+}
+
+func (a *setsAct) next(ctx context.Context, l *sets.Locker) string {
+	switch waits := a.waits(l); {
+	case waits != "":
+		return waits
+	case a.tool.cfg.RedisNextSets == nil:
+		return "nothing: the sets of FENCELOCK_REDIS_ADDRS are in force"
+	}
+	return nextStep(ctx, l)
 }
 
 // waits is what must be done before any command; "" if nothing.

@@ -87,6 +87,8 @@ func TestSetsApplyFromHistory(t *testing.T) {
 		t.Helper()
 		server.wants(server.ask(nil, "POST", "/leases/current/extend", `{"ttl_ms":10000}`, "Fencelock-Lease: "+lease.LeaseID), http.StatusOK)
 	}
+	runSets(t, changeOf(a, nil), "status", "-o", "json").wants(t, "status as JSON", 0, `"next": "nothing: the sets of FENCELOCK_REDIS_ADDRS are in force"`, "")
+	runSets(t, changeOf(a, b), "plan", "-o", "json").wants(t, "plan as JSON", 0, "\"from\": 1,\n      \"to\": 2,\n      \"share\": 1\n", "")
 	runSets(t, changeOf(a, nil), "status").wants(t, "status without next sets", 0, "generation of the maps: 2\nnext: nothing: the sets of FENCELOCK_REDIS_ADDRS are in force", "")
 	runSets(t, changeOf(b, nil), "status").wants(t, "status of other sets", 0, "use the list that is in force", "")
 

@@ -38,6 +38,7 @@ type grant struct {
 	name                         string
 	none, read, acquire, admin   []string
 	requests, waiters, held, add string
+	output                       string
 }
 
 func tokenNewCommand() *cobra.Command {
@@ -70,6 +71,7 @@ servers read the file again. If the file does not exist, it is created.`,
 	f.StringVar(&g.waiters, "waiters", "", "maximum number of waiting requests at each server")
 	f.StringVar(&g.held, "held", "", "maximum number of leases at each server")
 	f.StringVar(&g.add, "append", "", "add the line to this file, and print only the secret")
+	outputFlag(cmd, &g.output)
 	return cmd
 }
 
@@ -92,6 +94,11 @@ func (g *grant) print(cmd *cobra.Command) error {
 		if err := addLine(g.add, g.name, line); err != nil {
 			return err
 		}
+	}
+	switch {
+	case g.output == "json":
+		return printJSON(cmd.OutOrStdout(), map[string]string{"name": g.name, "bearer_token": secret, "line": line})
+	case g.add != "":
 		_, err := fmt.Fprintln(cmd.OutOrStdout(), secret)
 		return err
 	}
