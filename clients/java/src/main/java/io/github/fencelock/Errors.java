@@ -54,7 +54,7 @@ final class Errors {
         long token = Json.number(problem, "fencing_token");
         if (HELD.contains(kind)) return new HeldException(message, holder, token, Duration.ofMillis(Json.number(problem, "remaining_ms")));
         if (kind.equals("other-lease")) return new OtherLeaseException(message, holder, token);
-        if (kind.equals("stale-token")) return new StaleTokenException(message, Json.number(problem, "presented"), Json.number(problem, "highest"));
+        if (kind.equals("stale-token")) return new StaleTokenException(message, Json.number(problem, "presented"), Json.number(problem, "highest_token"));
         if (LOST.contains(kind)) return new LeaseLostException(message);
         if (status == 401 || status == 403) return new DeniedException(message);
         if (!AGAIN.contains(status)) return new RefusedException(message);

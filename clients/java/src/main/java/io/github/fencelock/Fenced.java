@@ -7,6 +7,7 @@ import java.sql.SQLException;
 import java.sql.Statement;
 import java.util.Locale;
 import java.util.Optional;
+import java.util.Set;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import javax.sql.DataSource;
@@ -14,8 +15,8 @@ import javax.sql.DataSource;
 /**
  * Presents a lease's token to the guard in Postgres (docs/reference/guard.md) or MariaDB (docs/reference/guard-mariadb.md), through JDBC.
  *
- * <p>In a transaction of Postgres that has claimed, nothing waits for a lock for longer than the lease is valid (lock_timeout), and a session that
- * is idle for the TTL is ended (idle_in_transaction_session_timeout). In MariaDB the claim waits no longer than the lease is valid.
+ * <p>In a transaction of Postgres that has claimed, nothing waits for a lock for longer than the work could take when it claimed (lock_timeout): until
+ * the lease counts as lost. A session that is idle for the TTL is ended (idle_in_transaction_session_timeout). In MariaDB the claim waits no longer.
  */
 public final class Fenced {
     /** What is done in a fenced transaction. */
@@ -27,7 +28,7 @@ public final class Fenced {
     private static final String STALE = "LK001";
     private static final int STALE_IN_MARIADB = 31001;
     private static final String WAITED_TOO_LONG = "55P03"; // lock_not_available
-    private static final int WAITED_TOO_LONG_IN_MARIADB = 1205;
+    private static final Set<Integer> WAITED_TOO_LONG_IN_MARIADB = Set.of(1205, 1969); // innodb_lock_wait_timeout, max_statement_time
     private static final Pattern SAID = Pattern.compile("stale fencing token for '(.*)': presented (\\d+), highest seen (\\d+)", Pattern.DOTALL);
 
     private Fenced() {}
@@ -40,7 +41,7 @@ public final class Fenced {
      *
      * <p>Throws LeaseLostException if the lease is lost, at the beginning or before the commit, and StaleTokenException if the
      * guard has seen a larger token; nothing is written then. Other exceptions are the driver's: those with the SQLSTATE 40001, 40P01 and
-     * 55P03, and MariaDB's 1020, 1205 and 1213, may be repeated while the lease is held. After an exception of the commit itself the transaction may
+     * 55P03, and MariaDB's 1020, 1205, 1213 and 1969, may be repeated while the lease is held. After an exception of the commit itself the transaction may
      * have taken effect.
      */
     public static <T, X extends Exception> T run(Connection connection, Lease lease, Work<T, X> work) throws SQLException, X {
@@ -134,7 +135,7 @@ public final class Fenced {
         String proof = part.proof().isEmpty() ? "" : ", ?";
         String sql = "SELECT set_config('lock_timeout', ?, true), set_config('idle_in_transaction_session_timeout', ?, true), fencing.claim(?, ?" + proof + ")";
         try (PreparedStatement claim = connection.prepareStatement(sql)) {
-            claim.setString(1, Long.toString(Math.max(1, lease.validity().toMillis())));
+            claim.setString(1, Long.toString(milliseconds(lease)));
             claim.setString(2, Long.toString(Math.max(1, lease.ttl().toMillis())));
             claim.setString(3, part.resource());
             claim.setLong(4, part.token());
@@ -144,12 +145,18 @@ public final class Fenced {
     }
 
     private static void claimInMariaDb(Connection connection, Lease lease, Lease.Part part) throws SQLException {
-        long seconds = Math.max(1, lease.validity().plusMillis(999).toSeconds());
-        try (PreparedStatement claim = connection.prepareStatement("SET STATEMENT innodb_lock_wait_timeout = " + seconds + " FOR SELECT fencing_claim(?, ?)")) {
+        long milliseconds = milliseconds(lease);
+        String limits = String.format(Locale.ROOT, "max_statement_time = %.3f, innodb_lock_wait_timeout = %d", milliseconds / 1000.0, milliseconds / 1000 + 1);
+        try (PreparedStatement claim = connection.prepareStatement("SET STATEMENT " + limits + " FOR SELECT fencing_claim(?, ?)")) {
             claim.setString(1, part.resource());
             claim.setLong(2, part.token());
             read(claim);
         }
+    }
+
+    /** For how long a claim may wait: until the lease counts as lost. */
+    private static long milliseconds(Lease lease) {
+        return Math.max(1, lease.left() / Clock.MILLISECOND);
     }
 
     private static void read(PreparedStatement claim) throws SQLException {
@@ -165,11 +172,11 @@ public final class Fenced {
 
     /** Throws StaleTokenException for a refusal by the guard, LeaseLostException for a wait that has outlived the lease; else it returns the exception. */
     private static SQLException translated(SQLException error, Lease lease) {
-        if (is(error, WAITED_TOO_LONG, WAITED_TOO_LONG_IN_MARIADB)) {
+        if (WAITED_TOO_LONG.equals(error.getSQLState()) || WAITED_TOO_LONG_IN_MARIADB.contains(error.getErrorCode())) {
             Optional<LeaseLostException> loss = lease.loss();
             if (loss.isPresent()) throw (LeaseLostException) loss.get().initCause(error);
         }
-        if (!is(error, STALE, STALE_IN_MARIADB)) return error;
+        if (!STALE.equals(error.getSQLState()) && error.getErrorCode() != STALE_IN_MARIADB) return error;
         Matcher said = SAID.matcher(String.valueOf(error.getMessage()));
         boolean known = said.find();
         String resource = known ? said.group(1).replace("''", "'") : lease.resource();
@@ -178,9 +185,5 @@ public final class Fenced {
         stale.about(resource);
         stale.initCause(error);
         throw stale;
-    }
-
-    private static boolean is(SQLException error, String state, int number) {
-        return state.equals(error.getSQLState()) || error.getErrorCode() == number;
     }
 }

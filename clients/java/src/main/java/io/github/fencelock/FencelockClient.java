@@ -4,17 +4,11 @@ import io.github.fencelock.Server.Answer;
 import io.github.fencelock.Tries.Bounds;
 import java.io.IOException;
 import java.io.UncheckedIOException;
-import java.net.URLEncoder;
-import java.nio.charset.CharacterCodingException;
-import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.security.SecureRandom;
 import java.time.Duration;
 import java.util.ArrayList;
-import java.util.Base64;
 import java.util.Collections;
-import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
@@ -37,9 +31,6 @@ import javax.net.ssl.SSLContext;
  * its request may have been granted is released in the background. Other failures are FencelockExceptions.
  */
 public final class FencelockClient implements AutoCloseable {
-    private static final SecureRandom RANDOM = new SecureRandom();
-    private static final int KEY_BYTES = 18;
-
     private final Calls calls;
     private final String holder;
     private final String[] urls;
@@ -250,14 +241,14 @@ public final class FencelockClient implements AutoCloseable {
     /** A lease of several resources that is not kept alive: all or none. */
     public Lease acquire(List<String> resources, LockOptions options) throws InterruptedException {
         if (resources.isEmpty()) throw new IllegalArgumentException("name a resource");
-        resources.forEach(FencelockClient::encoded);
+        resources.forEach(Requests::encoded);
         if (options.waits()) Session.refuseToWaitForOneself(this, resources, options.hasSlots());
         long waitUntil = options.waitUntil();
         while (true) {
             Lease lease = granted(resources, options, waitUntil);
             if (!lease.validity().isZero()) return lease;
             // This process was paused, or the answer was late: what is left of the wait is another's turn.
-            lease.finish();
+            lease.releaseLater();
             if (Clock.now() >= waitUntil) {
                 throw Errors.unavailable("acquire " + Errors.shown(lease.resource()), lease.resource(), "the lease expired before the response arrived; a longer ttl may help");
             }
@@ -275,7 +266,7 @@ public final class FencelockClient implements AutoCloseable {
     }
 
     private Lease granted(List<String> resources, LockOptions options, long waitUntil) throws InterruptedException {
-        Call call = acquisition(resources, options);
+        Call call = Requests.acquisition(resources, options, holder);
         Tries tries = calls.tries(new Bounds(waitUntil, Clock.NEVER, Math.min(Clock.NEVER, waitUntil + Tries.GRACE)));
         calls.busy.begin(); // until it is clear what is to be given up
         Calls.Sending sending = calls.prepare(call, tries);
@@ -286,7 +277,7 @@ public final class FencelockClient implements AutoCloseable {
         } catch (InterruptedException | ClosedException e) {
             if (tries.number > 0) abandon(call); // an answer may be on its way
             throw e;
-        } catch (FencelockException e) {
+        } catch (RuntimeException e) { // the bearer's supplier may throw any
             if (tries.ambiguous) abandon(call);
             throw e;
         } finally {
@@ -300,29 +291,11 @@ public final class FencelockClient implements AutoCloseable {
         calls.send(call.cancelled(), Bounds.until(Clock.in(Tries.ABANDON)));
     }
 
-    /** An acquire: all its tries have one key, on every server. */
-    private Call acquisition(List<String> resources, LockOptions options) {
-        Map<String, Object> body = new LinkedHashMap<>();
-        if (resources.size() == 1) body.put("resource", resources.get(0));
-        else body.put("resources", resources);
-        body.putAll(options.members(holder));
-        byte[] unwaiting = Json.bytes(body);
-        byte[] key = new byte[KEY_BYTES];
-        RANDOM.nextBytes(key);
-        Map<String, String> headers = Map.of("Idempotency-Key", Base64.getUrlEncoder().encodeToString(key));
-        return Call.of("acquire", String.join(", ", resources), "POST", "/locks", headers).with(wait -> {
-            if (wait == 0) return unwaiting;
-            Map<String, Object> waiting = new LinkedHashMap<>(body);
-            waiting.put("wait_ms", wait);
-            return Json.bytes(waiting);
-        });
-    }
-
     // Looking, and breaking.
 
     /** Whether a resource is held, by which holder, for how much longer, and its queue. */
     public LockState inspect(String resource) throws InterruptedException {
-        return LockState.of(calls.answer(ofResource("inspect", resource, "GET", "/locks/"), Bounds.NONE).body());
+        return LockState.of(calls.answer(Requests.ofResource("inspect", resource, "GET", "/locks/"), Bounds.NONE).body());
     }
 
     /**
@@ -357,24 +330,19 @@ public final class FencelockClient implements AutoCloseable {
 
     /** The held resources that begin with a prefix, in no particular order. A lock that is taken or released meanwhile may be missed or come twice. */
     public List<LockState> list(String prefix) throws InterruptedException {
-        return pages("list", "/locks?prefix=" + encoded(prefix), prefix, "locks", LockState::of);
+        return pages("list", "/locks?prefix=" + Requests.encoded(prefix), prefix, "locks", LockState::of);
     }
 
     /** Ends the lease of a resource that has the fencing token, which inspect shows, and never a later one. That is for
      * administrators; the holder learns it from its next request. Throws RefusedException of the kind "lock-not-held" if the resource
      * is free, and OtherLeaseException if another lease holds it. */
     public void breakLock(String resource, long token) throws InterruptedException {
-        calls.answer(breaking(resource, Map.of("resource", resource, "fencing_token", token)).breaking(token), Bounds.NONE);
+        calls.answer(Requests.breaking(resource, Map.of("resource", resource, "fencing_token", token)).breaking(token), Bounds.NONE);
     }
 
     /** Ends whatever lease holds a resource. After UnavailableException the lease may have ended, and another breakAny may end the next one: inspect first. */
     public void breakAny(String resource) throws InterruptedException {
-        calls.answer(breaking(resource, Map.of("resource", resource, "any", true)).sentOnce(), Bounds.NONE);
-    }
-
-    private static Call breaking(String resource, Map<String, Object> body) {
-        encoded(resource); // refuses half a surrogate pair
-        return Call.of("break", resource, "POST", "/breaks", Map.of()).with(body);
+        calls.answer(Requests.breaking(resource, Map.of("resource", resource, "any", true)).sentOnce(), Bounds.NONE);
     }
 
     // Guarded records.
@@ -382,7 +350,7 @@ public final class FencelockClient implements AutoCloseable {
     /** Reads a record without a claim; empty if it was neither written nor claimed yet. */
     public Optional<GuardedRecord> read(String resource) throws InterruptedException {
         try {
-            return Optional.of(GuardedRecord.of(calls.answer(ofResource("read", resource, "GET", "/guarded/"), Bounds.NONE).body()));
+            return Optional.of(GuardedRecord.of(calls.answer(Requests.ofResource("read", resource, "GET", "/guarded/"), Bounds.NONE).body()));
         } catch (RefusedException e) {
             if (e.kind().equals("record-not-found")) return Optional.empty();
             throw e;
@@ -391,63 +359,39 @@ public final class FencelockClient implements AutoCloseable {
 
     /** Claims the record of the lease's resource and reads it: what it returns cannot be overwritten by an earlier holder. Throws StaleTokenException if another lease has been used since. */
     public GuardedRecord claim(Lease lease) throws InterruptedException {
-        return GuardedRecord.of(calls.answer(guarded("claim", lease, "POST"), Bounds.NONE).body());
+        return GuardedRecord.of(calls.answer(Requests.guarded("claim", lease, "POST"), Bounds.NONE).body());
     }
 
     /** Writes the record of the lease's resource under its token: a JSON value of Map, List, String, Number and Boolean. Throws StaleTokenException if another lease has been used since; nothing is written then. */
     public GuardedRecord write(Lease lease, Object value) throws InterruptedException {
-        return GuardedRecord.of(calls.answer(guarded("write", lease, "PUT").with(value), Bounds.NONE).body());
+        return GuardedRecord.of(calls.answer(Requests.guarded("write", lease, "PUT").with(value), Bounds.NONE).body());
     }
 
     /** Deletes the value of the record of the lease's resource; its mark and history stay. */
     public GuardedRecord delete(Lease lease) throws InterruptedException {
-        return GuardedRecord.of(calls.answer(guarded("delete", lease, "DELETE"), Bounds.NONE).body());
+        return GuardedRecord.of(calls.answer(Requests.guarded("delete", lease, "DELETE"), Bounds.NONE).body());
     }
 
     /** The records whose resources begin with a prefix, in the order of their bytes and without their values. */
     public List<GuardedRecord> records(String prefix) throws InterruptedException {
-        return pages("records", "/guarded?prefix=" + encoded(prefix), prefix, "records", GuardedRecord::of);
+        return pages("records", "/guarded?prefix=" + Requests.encoded(prefix), prefix, "records", GuardedRecord::of);
     }
 
     /** The newest hundred writes and claims of a record, refused ones too, the newest first. */
     public List<GuardedRecord.Attempt> history(String resource) throws InterruptedException {
-        return pages("history", "/history?resource=" + encoded(resource), resource, "attempts", GuardedRecord.Attempt::of);
-    }
-
-    private static Call guarded(String operation, Lease lease, String method) {
-        Call call = ofResource(operation, lease.resource(), method, "/guarded/");
-        Map<String, String> headers = new LinkedHashMap<>(call.headers());
-        headers.put("Fencing-Token", Long.toString(lease.token()));
-        if (!lease.proof().isEmpty()) headers.put("Fencing-Proof", lease.proof());
-        return Call.of(operation, lease.resource(), method, call.path(), headers);
-    }
-
-    /** A call with the resource in its path, and in a header, where no proxy rewrites it. */
-    private static Call ofResource(String operation, String resource, String method, String path) {
-        String name = encoded(resource);
-        return Call.of(operation, resource, method, path + name, Map.of("Fencelock-Resource", name));
+        return pages("history", "/history?resource=" + Requests.encoded(resource), resource, "attempts", GuardedRecord.Attempt::of);
     }
 
     private <T> List<T> pages(String operation, String path, String resource, String member, Function<Map<String, Object>, T> of) throws InterruptedException {
         List<T> all = new ArrayList<>();
         String cursor = "";
         do {
-            String more = cursor.isEmpty() ? "" : "&cursor=" + encoded(cursor);
+            String more = cursor.isEmpty() ? "" : "&cursor=" + Requests.encoded(cursor);
             Answer page = calls.answer(Call.of(operation, resource, "GET", path + "&limit=1000" + more, Map.of()), Bounds.NONE);
             Json.objects(page.body(), member).forEach(each -> all.add(of.apply(each)));
             cursor = Json.text(page.body(), "next_cursor");
         } while (!cursor.isEmpty());
         return all;
-    }
-
-    /** A name for a path or a query. */
-    private static String encoded(String name) {
-        try {
-            StandardCharsets.UTF_8.newEncoder().encode(java.nio.CharBuffer.wrap(name));
-        } catch (CharacterCodingException e) {
-            throw new IllegalArgumentException("a resource must be valid Unicode, without half a surrogate pair");
-        }
-        return URLEncoder.encode(name, StandardCharsets.UTF_8).replace("+", "%20");
     }
 
     // The end.

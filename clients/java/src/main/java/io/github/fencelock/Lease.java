@@ -185,7 +185,8 @@ public final class Lease implements AutoCloseable {
         return why.isEmpty() ? Optional.empty() : Optional.of(Errors.lost(resource, why));
     }
 
-    private void releaseLater() {
+    /** Releases the lease in the background. If no server answers, its TTL ends it. */
+    void releaseLater() {
         calls.send(releasing(), Bounds.until(Clock.in(Tries.ABANDON)));
     }
 
@@ -208,8 +209,8 @@ public final class Lease implements AutoCloseable {
         capped = body.get("max_hold_remaining_ms") instanceof Number cap && cap.longValue() * Clock.MILLISECOND <= ttl;
     }
 
-    /** Until the work has to stop. */
-    private long left() {
+    /** How long the work may still take; 0 or less when it has to stop. */
+    long left() {
         return until - margin - now();
     }
 

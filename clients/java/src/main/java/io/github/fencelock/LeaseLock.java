@@ -16,6 +16,7 @@ import java.util.concurrent.locks.Lock;
  *   <li>Every method but newCondition may throw a FencelockException: no server may answer.
  *   <li>There are no conditions.
  *   <li>A thread that is interrupted in lock() queues again, behind others.
+ *   <li>tryLock() of a thread that is interrupted returns false.
  * </ul>
  */
 public final class LeaseLock implements Lock {

@@ -11,9 +11,11 @@ import java.util.List;
 import java.util.Locale;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Executor;
 import java.util.concurrent.Flow;
 import java.util.concurrent.Future;
+import java.util.concurrent.FutureTask;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.ThreadFactory;
@@ -37,6 +39,7 @@ final class Transport implements Executor {
 
     private final ScheduledThreadPoolExecutor timers;
     private final ThreadPoolExecutor pool;
+    private final ThreadGroup group = new ThreadGroup("fencelock");
     private volatile HttpClient http;
 
     Transport(SSLContext tls) {
@@ -46,8 +49,27 @@ final class Transport implements Executor {
         timers.allowCoreThreadTimeOut(true);
         pool = new ThreadPoolExecutor(THREADS, THREADS, IDLE, TimeUnit.SECONDS, new LinkedBlockingQueue<>(), threads("pool"));
         pool.allowCoreThreadTimeOut(true);
+        HttpClient.Builder builder = HttpClient.newBuilder().followRedirects(HttpClient.Redirect.NEVER).executor(pool).sslContext(tls);
         // HTTP/2 would be tried by an Upgrade header, and one connection is a single thing that can hang.
-        http = HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).followRedirects(HttpClient.Redirect.NEVER).executor(pool).sslContext(tls).build();
+        http = inGroup(builder.version(HttpClient.Version.HTTP_1_1));
+    }
+
+    /** Builds the HTTP client by a thread of the group, which that client's own thread inherits: close finds it there. */
+    private HttpClient inGroup(HttpClient.Builder builder) {
+        FutureTask<HttpClient> building = new FutureTask<>(builder::build);
+        new Thread(group, building, "fencelock start").start();
+        boolean interrupted = false;
+        while (true) {
+            try {
+                HttpClient built = building.get();
+                if (interrupted) Thread.currentThread().interrupt();
+                return built;
+            } catch (InterruptedException e) {
+                interrupted = true;
+            } catch (ExecutionException e) {
+                throw new IllegalStateException("the HTTP client does not start", e.getCause());
+            }
+        }
     }
 
     /** The default authorities; none where no server speaks https, since reading them takes longer than the rest of a client's start. */
@@ -96,18 +118,20 @@ final class Transport implements Executor {
     }
 
     /**
-     * Ends the connections: from Java 21 on now, before that with the next garbage collection. The pool is not shut down, since the HTTP client
-     * would count requests as under way whose end it could not note, and stay; its threads end by themselves.
+     * Ends the connections. Before Java 21 an HTTP client has no method for that, but ends when its thread is interrupted. It would not by itself: a
+     * request from an interrupted thread counts there as under way for ever. The pool is not shut down, since it still notes the ends of requests; its
+     * threads end when they have nothing to do.
      */
     void close() {
         HttpClient client = http;
         http = null;
         timers.shutdownNow();
+        pool.setKeepAliveTime(1, TimeUnit.MILLISECONDS);
         if (client == null) return;
         try {
             HttpClient.class.getMethod("shutdownNow").invoke(client);
         } catch (ReflectiveOperationException e) {
-            // It is an older Java.
+            group.interrupt();
         }
     }
 

@@ -22,9 +22,14 @@ import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
 import java.util.concurrent.FutureTask;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.Supplier;
 import java.util.stream.Collectors;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
@@ -336,6 +341,38 @@ class ClientTest {
     }
 
     @Test
+    void aSupplierThatFailsAfterATryInDoubt() throws Exception {
+        service.refuse.put("POST /locks", new Object[] {503, "no-quorum"});
+        AtomicInteger asked = new AtomicInteger();
+        Supplier<String> failsOnce = () -> {
+            if (asked.incrementAndGet() == 2) throw new IllegalStateException("of the supplier");
+            return "bearer";
+        };
+        try (FencelockClient other = FencelockClient.builder(service.url()).bearer(failsOnce).build()) {
+            assertEquals("of the supplier", assertThrows(IllegalStateException.class, () -> other.acquire("a", OPTIONS)).getMessage());
+            service.await("POST /cancel");
+        }
+    }
+
+    /** Virtual ones, where Java has them. */
+    @Test
+    void manyThreads() throws Exception {
+        ExecutorService threads;
+        try {
+            threads = (ExecutorService) Executors.class.getMethod("newVirtualThreadPerTaskExecutor").invoke(null);
+        } catch (NoSuchMethodException e) {
+            threads = Executors.newCachedThreadPool();
+        }
+        List<Future<Long>> tokens = new ArrayList<>();
+        for (int n = 0; n < 200; n++) {
+            String name = "r" + n;
+            tokens.add(threads.submit(() -> client.<Long, Exception>withLock(name, OPTIONS.interruptOnLoss(), outer -> client.withLock(name, OPTIONS, Lease::token))));
+        }
+        for (Future<Long> token : tokens) assertTrue(token.get() > 0);
+        threads.shutdown();
+    }
+
+    @Test
     void manyLeasesHaveFewThreads() throws Exception {
         List<Lease> leases = new ArrayList<>();
         for (int n = 0; n < 200; n++) leases.add(client.lock("r" + n, OPTIONS.ttl(Duration.ofSeconds(6))));
@@ -372,16 +409,35 @@ class ClientTest {
         assertTrue(service.trace().contains("DELETE /leases/current"));
     }
 
+    private static Set<Thread> threadsOfClients() {
+        return Thread.getAllStackTraces().keySet().stream()
+                .filter(t -> t.getName().startsWith("fencelock") || t.getName().startsWith("HttpClient")).collect(Collectors.toSet());
+    }
+
+    /** Also after a call of an interrupted thread, which the HTTP client of older versions of Java counts as under way for ever. */
     @Test
-    void aClosedClientLeavesNoThread() throws Exception {
-        client.lock("a", OPTIONS).close();
-        Set<Thread> ours = Thread.getAllStackTraces().keySet().stream()
-                .filter(t -> t.getName().startsWith("fencelock")).collect(Collectors.toSet());
-        assertFalse(ours.isEmpty());
-        client.close();
-        for (Thread thread : ours) {
-            thread.join(10_000);
-            assertFalse(thread.isAlive(), thread.getName());
+    void aClosedClientLeavesNoThreadAndNoConnection() throws Exception {
+        Set<Thread> others = threadsOfClients();
+        try (Connections server = new Connections()) {
+            FencelockClient busy = FencelockClient.of(server.url());
+            Lease kept = busy.lock("a", OPTIONS);
+            for (int n = 0; n < 3; n++) {
+                AtomicReference<Thread> thread = new AtomicReference<>();
+                FutureTask<Lease> waiting = inThread(() -> busy.acquire("held", OPTIONS), thread);
+                server.held.take();
+                thread.get().interrupt();
+                assertInstanceOf(InterruptedException.class, failureOf(waiting));
+            }
+            Set<Thread> ours = threadsOfClients();
+            ours.removeAll(others);
+            assertTrue(ours.size() > 1, ours.toString());
+            busy.close();
+            assertTrue(kept.isLost());
+            assertTrue(server.awaitEnds() > 3);
+            for (Thread thread : ours) {
+                thread.join(10_000);
+                assertFalse(thread.isAlive(), thread.getName());
+            }
         }
     }
 

@@ -9,6 +9,7 @@ import java.sql.Connection;
 import java.sql.PreparedStatement;
 import java.sql.ResultSet;
 import java.sql.SQLException;
+import java.time.Duration;
 import java.util.Map;
 import javax.sql.DataSource;
 import org.junit.jupiter.api.Nested;
@@ -184,6 +185,22 @@ class GuardTest {
                 holder.setAutoCommit(false);
                 claim(holder, name(10), 1);
                 assertThrows(LeaseLostException.class, () -> Fenced.<Void, RuntimeException>run(source, Databases.lease(900, Map.of(name(10), 2L)), tx -> fail("two holders at once")));
+                holder.rollback();
+            }
+        }
+
+        /** Which is before the end of its validity. */
+        @Test
+        void aClaimWaitsUntilItsLeaseCountsAsLost() throws Exception {
+            LockOptions options = LockOptions.defaults().ttl(Duration.ofSeconds(4)).margin(Duration.ofSeconds(2));
+            try (FencelockClient client = FencelockClient.of(System.getenv("FENCELOCK_URL"));
+                    Connection holder = source.getConnection();
+                    Lease lease = client.lock(name(13), options)) {
+                holder.setAutoCommit(false);
+                claim(holder, name(13), lease.token());
+                long over = lease.untilNanoTime();
+                Exception error = assertThrows(Exception.class, () -> Fenced.<Void, RuntimeException>run(source, lease, tx -> fail("two holders at once")));
+                assertTrue(System.nanoTime() < over, "the claim ended after the validity: " + error);
                 holder.rollback();
             }
         }
