@@ -2,9 +2,12 @@ package examples_test
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,29 +19,38 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/go-sql-driver/mysql"
+	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/fencelock/fencelock/internal/testenv"
+	"github.com/fencelock/fencelock/storage/mysqlguard"
 )
 
-// webApp is how to run a web application of several processes.
-type webApp func(*testing.T) (command, env []string)
-
-var webApps = map[string]webApp{
-	"Flask":   gunicorn("flask_app:app", map[string]string{"flask": "python3-flask", "psycopg": "python3-psycopg", "gunicorn": "gunicorn"}),
-	"Django":  gunicorn("django_app:application", map[string]string{"django": "python3-django", "psycopg2": "python3-psycopg2", "gunicorn": "gunicorn"}),
-	"Express": expressApp,
+// webApp is a web application of several processes, without what all of them have in their environment, on a database that it makes.
+type webApp struct {
+	command  func(*testing.T) *exec.Cmd
+	database func(*testing.T) (db *sql.DB, url string)
 }
 
-func gunicorn(app string, libraries map[string]string) webApp {
-	return func(t *testing.T) (command, env []string) {
+var webApps = map[string]webApp{
+	"Go":            {goApp, postgresDeposits},
+	"Go on MariaDB": {goApp, mariaDeposits},
+	"Flask":         {gunicorn("flask_app:app", map[string]string{"flask": "python3-flask", "psycopg": "python3-psycopg", "gunicorn": "gunicorn"}), postgresDeposits},
+	"Django":        {gunicorn("django_app:application", map[string]string{"django": "python3-django", "psycopg2": "python3-psycopg2", "gunicorn": "gunicorn"}), postgresDeposits},
+	"Express":       {expressApp, postgresDeposits},
+}
+
+func gunicorn(app string, libraries map[string]string) func(*testing.T) *exec.Cmd {
+	return func(t *testing.T) *exec.Cmd {
 		t.Helper()
 		python := testenv.PythonWith(t, libraries)
-		return []string{python, "-B", "-m", "gunicorn", "--chdir", "web-python", "--workers", fmt.Sprint(webWorkers), "--bind", "127.0.0.1:0", app}, []string{"PYTHONPATH=" + clientSource(t)}
+		cmd := exec.Command(python, "-B", "-m", "gunicorn", "--chdir", "web-python", "--workers", fmt.Sprint(webWorkers), "--bind", "127.0.0.1:0", app)
+		cmd.Env = []string{"PYTHONPATH=" + clientSource(t)}
+		return cmd
 	}
 }
 
-func expressApp(t *testing.T) (command, env []string) {
+func expressApp(t *testing.T) *exec.Cmd {
 	t.Helper()
 	modules := testenv.NodeModules(t, map[string]string{"express": "node-express", "pg": "node-pg"})
 	own := t.TempDir()
@@ -49,7 +61,67 @@ func expressApp(t *testing.T) (command, env []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return []string{testenv.Node(t), "web-express/app.js"}, []string{"NODE_PATH=" + modules + ":" + own, "PORT=0", fmt.Sprint("WORKERS=", webWorkers)}
+	cmd := exec.Command(testenv.Node(t), "web-express/app.js")
+	cmd.Env = []string{"NODE_PATH=" + modules + ":" + own, "PORT=0", fmt.Sprint("WORKERS=", webWorkers)}
+	return cmd
+}
+
+// goApp is several processes on one socket, as systemd starts them.
+func goApp(t *testing.T) *exec.Cmd {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket, err := listener.(*net.TCPListener).File()
+	_ = listener.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = socket.Close() })
+	const supervisor = `for ((n = 0; n < WORKERS; n++)); do "$0" & done; while :; do wait -n; "$0" & done`
+	cmd := exec.Command(testenv.Installed(t, "bash", "bash"), "-c", supervisor, build(t, "./web-go"))
+	cmd.ExtraFiles = []*os.File{socket}
+	cmd.Env = []string{"LISTEN_FDS=1", fmt.Sprint("WORKERS=", webWorkers)}
+	return cmd
+}
+
+func postgresDeposits(t *testing.T) (db *sql.DB, url string) {
+	t.Helper()
+	url = prepare(t, "deposits.sql")
+	db, err := sql.Open("pgx", url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db, url
+}
+
+func mariaDeposits(t *testing.T) (db *sql.DB, dsn string) {
+	t.Helper()
+	maria := testenv.MariaDB(t)
+	if err := mysqlguard.Install(t.Context(), maria.OwnerURL()); err != nil {
+		t.Fatal(err)
+	}
+	db = maria.DB()
+	for _, text := range []string{
+		"CREATE TABLE accounts (id INT PRIMARY KEY, balance BIGINT NOT NULL DEFAULT 0)",
+		"INSERT INTO accounts (id) SELECT seq FROM seq_1_to_100",
+		"CREATE TABLE deposits (id VARCHAR(100) PRIMARY KEY, account INT NOT NULL, amount BIGINT NOT NULL)",
+		"CALL fencing_protect('accounts', \"CONCAT('accounts/', id)\", 'strict')",
+	} {
+		if _, err := db.ExecContext(t.Context(), text); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+	}
+	owner, err := url.Parse(maria.OwnerURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := mysql.NewConfig()
+	config.User, config.Net, config.Addr, config.DBName = owner.User.Username(), "tcp", owner.Host, strings.TrimPrefix(owner.Path, "/")
+	config.Passwd, _ = owner.User.Password()
+	return db, config.FormatDSN()
 }
 
 const (
@@ -94,8 +166,9 @@ var listens = regexp.MustCompile(`(?i)listening (?:at:|on) (http://127.0.0.1:\d+
 
 // web is an application that runs.
 type web struct {
-	url, database string
-	process       *os.Process
+	url     string
+	db      *sql.DB
+	process *os.Process
 
 	mu           sync.Mutex
 	acknowledged map[string]bool // deposits
@@ -103,10 +176,10 @@ type web struct {
 
 func startWeb(t *testing.T, app webApp, locks string) *web {
 	t.Helper()
-	w := &web{database: prepare(t, "deposits.sql"), acknowledged: map[string]bool{}}
-	command, env := app(t)
-	cmd, said := exec.Command(command[0], command[1:]...), &testenv.Buffer{}
-	cmd.Env = append(os.Environ(), append(env, "DATABASE_URL="+w.database, "FENCELOCK_URL="+locks, fmt.Sprint("LEASE_TTL=", webTTL.Seconds()))...)
+	db, url := app.database(t)
+	w := &web{db: db, acknowledged: map[string]bool{}}
+	cmd, said := app.command(t), &testenv.Buffer{}
+	cmd.Env = append(append(os.Environ(), cmd.Env...), "DATABASE_URL="+url, "FENCELOCK_URL="+locks, fmt.Sprint("LEASE_TTL=", webTTL.Seconds()))
 	cmd.Stdout, cmd.Stderr = said, said
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
@@ -117,7 +190,7 @@ func startWeb(t *testing.T, app webApp, locks string) *web {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // with its workers
 		_ = cmd.Wait()
 		if t.Failed() {
-			t.Logf("%s said:\n%s", command, said)
+			t.Logf("%s said:\n%s", cmd, said)
 		}
 	})
 	testenv.Eventually(t, time.Minute, func() error {
@@ -216,27 +289,26 @@ func (w *web) workers(t *testing.T) (pids []int) {
 // judge compares balances, deposits and answers.
 func (w *web) judge(t *testing.T) {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), w.database)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close(t.Context()) }()
 	// What workers still have under way may be committed between two queries.
-	rows, err := conn.Query(t.Context(), `SELECT d.id, b.wrong FROM deposits d, (SELECT count(*) AS wrong FROM accounts a
+	rows, err := w.db.QueryContext(t.Context(), `SELECT d.id, b.wrong FROM deposits d, (SELECT count(*) AS wrong FROM accounts a
 		WHERE balance <> (SELECT coalesce(sum(amount), 0) FROM deposits WHERE account = a.id)) b`)
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer func() { _ = rows.Close() }()
 	var id string
 	var wrong, made int
 	lost := w.count()
-	if _, err := pgx.ForEachRow(rows, []any{&id, &wrong}, func() error {
+	for rows.Next() {
+		if err := rows.Scan(&id, &wrong); err != nil {
+			t.Fatal(err)
+		}
 		made++
 		if w.acknowledged[id] {
 			lost--
 		}
-		return nil
-	}); err != nil {
+	}
+	if err := rows.Err(); err != nil {
 		t.Fatal(err)
 	}
 	if lost > 0 || wrong > 0 {

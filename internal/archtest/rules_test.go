@@ -264,7 +264,7 @@ var rules = []rule{
 		why: "the Java client; only its tests are in Go",
 	},
 	{
-		pkg: "examples", ours: []string{"storage/pgguard", "fencing", "client"}, others: true,
+		pkg: "examples", ours: []string{"storage/mysqlguard", "storage/pgguard", "fencing", "client"}, others: true,
 		why: "what an application would write, with what an application would import",
 	},
 	{
