@@ -96,8 +96,11 @@ type handler func(http.ResponseWriter, *http.Request) error
 
 type leaseKey struct{}
 
-// leaseOf is the lease under which a request is served.
-func leaseOf(ctx context.Context) *client.Lease { return ctx.Value(leaseKey{}).(*client.Lease) } //nolint:forcetypeassert // locked put it there
+// leaseOf is the lease under which locked serves a request.
+func leaseOf(ctx context.Context) *client.Lease {
+	lease, _ := ctx.Value(leaseKey{}).(*client.Lease)
+	return lease
+}
 
 // locked serves each request under the lock of its resource. The request's context ends before the lease.
 func locked(locks *client.Client, resource func(*http.Request) string, next handler, opts ...client.DoOption) http.Handler {
