@@ -98,7 +98,7 @@ proofs: test-tools ## more mutants of the simulation, and 70,000 simulated acqui
 .PHONY: soak
 soak: proofs ## what is too long for make test: every fault, more rounds, costs
 	@$(call tests,$(FLAGS) -run '$(SOAK)' -skip '$(MEASURE)|$(COMPUTE)|$(SCALE)|$(OPERATE)|$(FAULTS)',$(SOAKPKG))
-	@$(call tests,$(FLAGS) -p 1 -run '$(MEASURE)',./cmd/fencelock ./clients/python ./clients/typescript)
+	@$(call tests,$(FLAGS) -p 1 -run '$(MEASURE)',./cmd/fencelock ./clients/java ./clients/python ./clients/typescript)
 	$(GO) test -count=1 -run '^$$' -bench . -benchtime 1x ./api/... ./client ./lockcore/... ./storage/...
 	$(MAKE) --no-print-directory kill-rounds ROUNDS=3
 
