@@ -61,33 +61,25 @@ func (l *Locker) giveUpPlace(ctx context.Context, req *Request) {
 func (l *Mapped) acquireNow(ctx context.Context, req *Request) (*Part, error) {
 	var wait time.Duration
 	for try := 1; ; try++ {
-		taken, err := l.tryAcquire(ctx, req, node.Ticket{})
-		if err == nil {
+		taken, lost := l.try(ctx, req, node.Op{})
+		if lost == nil {
 			return taken, nil
 		}
-		var again *retryError
-		if !errors.As(err, &again) {
-			return taken, err
-		}
-		if try == maxTries || pause.For(ctx, l.random.Jitter(grow(&wait, splitFirstPause, splitMaxPause))) != nil {
-			return nil, again.error
+		if lost.kind != lossSplit || try == maxTries || pause.For(ctx, l.random.Jitter(grow(&wait, splitFirstPause, splitMaxPause))) != nil {
+			return nil, lost.err
 		}
 	}
 }
 
-func (l *Mapped) tryAcquire(ctx context.Context, req *Request, ticket node.Ticket) (*Part, error) {
-	return l.try(ctx, req, node.Op{Ticket: ticket})
-}
-
 // try acquires with an operation of which the ticket, and whether it is patient, are set.
-func (l *Mapped) try(ctx context.Context, req *Request, op node.Op) (*Part, error) {
+func (l *Mapped) try(ctx context.Context, req *Request, op node.Op) (*Part, *loss) {
 	if err := l.inFlight.enter(ctx); err != nil {
-		return nil, err
+		return nil, &loss{lossFinal, err}
 	}
 	defer l.inFlight.leave()
 	epoch, keys, err := l.voting(ctx)
 	if err != nil {
-		return nil, err
+		return nil, &loss{lossNoQuorum, err}
 	}
 	described := meta{acquired: time.Now(), holder: req.Holder, metadata: req.Metadata}
 	op.Kind, op.Epoch, op.Map, op.Resource = node.OpAcquire, epoch, l.name, req.Resource
@@ -100,11 +92,7 @@ func (l *Mapped) try(ctx context.Context, req *Request, op node.Op) (*Part, erro
 	}
 	l.trace(ctx, &res)
 	if res.verdict != quorum.Won {
-		err := l.explainLoss(ctx, req.Resource, &res)
-		if req.isSlot && errors.Is(err, lockcore.ErrIdempotencyMismatch) { // votes of a failed try for another slot
-			err = &retryError{err}
-		}
-		return nil, err
+		return nil, l.explainLoss(ctx, req, &res)
 	}
 	p := l.newPart(req, &op, &res, described)
 	p.Lease.Waited = described.acquired.Sub(req.Began) // before the round that granted

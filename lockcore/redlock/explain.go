@@ -11,46 +11,62 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
-// explainLoss returns why an acquisition failed. With a *retryError the next try
-// may well succeed at once.
-func (l *Locker) explainLoss(ctx context.Context, resource string, res *acquired) error {
+// loss is why a try was not granted.
+type loss struct {
+	kind lossKind
+	err  error // for the caller if there is no other try
+}
+
+type lossKind int
+
+const (
+	lossFinal    lossKind = iota // every later try would be refused, too
+	lossSplit                    // votes split, or the epoch changed: the next try may well succeed at once
+	lossQueued                   // others are first
+	lossHeld                     // another lease holds the resource, as far as is known
+	lossNoQuorum                 // too few nodes voted
+)
+
+// explainLoss returns why an attempt was lost.
+func (l *Locker) explainLoss(ctx context.Context, req *Request, res *acquired) *loss {
 	b := &res.ballot
 	b.cause = ctx.Err()
 	stale := l.learnFrom(b)
 	switch {
 	case b.cause != nil:
-		return l.quorumError(resource, b)
+		return &loss{lossFinal, l.quorumError(req.Resource, b)}
 	case b.count(node.OtherResource) >= quorum.Readers(b.n): // fewer are votes of a try that failed, or of a lease that was released
-		return lockcore.ErrIdempotencyMismatch
+		if req.isSlot { // votes of a failed try for another slot
+			return &loss{lossSplit, lockcore.ErrIdempotencyMismatch}
+		}
+		return &loss{lossFinal, lockcore.ErrIdempotencyMismatch}
 	case b.count(node.Exhausted) > 0:
-		return lockcore.ErrTokensExhausted
+		return &loss{lossFinal, lockcore.ErrTokensExhausted}
 	case stale:
-		return &retryError{l.quorumError(resource, b)}
+		return &loss{lossSplit, l.quorumError(req.Resource, b)}
 	case b.votes() < l.quorum:
-		return l.quorumError(resource, b)
+		return &loss{lossNoQuorum, l.quorumError(req.Resource, b)}
 	}
 	owner, locks := b.leader()
 	unknown := b.n - b.votes()
 	switch {
 	case locks+unknown >= l.quorum && locks > 0:
-		return b.heldError(resource, owner)
+		return &loss{lossHeld, b.heldError(req.Resource, owner)}
 	case b.count(node.Granted) == 0 && b.count(node.Queued) > 0:
-		return &lockcore.HeldError{Resource: resource, Waiters: b.waiting(), Queued: true}
+		return &loss{lossQueued, &lockcore.HeldError{Resource: req.Resource, Waiters: b.waiting(), Queued: true}}
 	}
-	return &retryError{&lockcore.HeldError{Resource: resource, Remaining: splitMaxPause}}
+	return &loss{lossSplit, &lockcore.HeldError{Resource: req.Resource, Remaining: splitMaxPause}}
 }
 
-// retryError asks for another try. It wraps the error for the caller when there is none.
-type retryError struct{ error }
-
 // tooLate explains why a lease that was won is not granted.
-func (l *Locker) tooLate(ctx context.Context, resource string, res *acquired) error {
+func (l *Locker) tooLate(ctx context.Context, resource string, res *acquired) *loss {
 	res.cause, res.early = ctx.Err(), false
 	e := l.quorumError(resource, &res.ballot)
-	if res.cause == nil {
-		e.Nodes = append(e.Nodes, lockcore.NodeOutcome{Node: "this server", Reason: "the nodes took longer to agree than the TTL: ask for a longer ttl_ms"})
+	if res.cause != nil {
+		return &loss{lossFinal, e}
 	}
-	return e
+	e.Nodes = append(e.Nodes, lockcore.NodeOutcome{Node: "this server", Reason: "the nodes took longer to agree than the TTL: ask for a longer ttl_ms"})
+	return &loss{lossNoQuorum, e}
 }
 
 // heldError is of a lease that a quorum holds or, as far as is known, may hold: then

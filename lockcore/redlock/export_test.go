@@ -26,7 +26,11 @@ func (l *Locker) PendingCleanups() int { return l.cleaner.pendingNow() }
 
 // TryOnce is one try of an Acquire.
 func (l *Locker) TryOnce(ctx context.Context, req *Request) (*Part, error) {
-	return l.Now().tryAcquire(ctx, req, node.Ticket{})
+	taken, lost := l.Now().try(ctx, req, node.Op{})
+	if lost != nil {
+		return nil, lost.err
+	}
+	return taken, nil
 }
 
 // NewAttempt is one attempt, which run makes; answered is closed when its caller may have the

@@ -3,7 +3,6 @@ package redlock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -17,30 +16,62 @@ import (
 // place is a request's place in the queue of one resource.
 type place struct {
 	req    *Request
+	waiter *waitqueue.Waiter
 	pauses retryPauses
-	lost   time.Time // since when no try has found a quorum; zero if the last one has
+	alone  time.Time // since when no try has found a quorum; zero if the last one has
 }
 
 // acquireQueued waits for the lease in the queue of the request's resource, or in those of
 // all its slots. A queue is first come, first served over all servers of the cluster. Of
 // several slots one is tried at a time, as they are freed.
 func (l *Mapped) acquireQueued(ctx context.Context, reqs ...*Request) (*Part, error) {
-	places, waiters := make([]place, len(reqs)), make([]*waitqueue.Waiter, 0, len(reqs))
-	for i, req := range reqs {
+	places := make([]place, 0, len(reqs))
+	for _, req := range reqs {
 		w, err := l.enqueue(ctx, req)
 		if err != nil {
-			leave(waiters, l.queue.Dequeue)
+			l.leave(places, waitqueue.GivesUp)
 			return nil, err
 		}
-		places[i].req, waiters = req, append(waiters, w)
+		places = append(places, place{req: req, waiter: w})
 	}
-	return l.awaitGrant(ctx, places, waiters)
+	deadline := time.NewTimer(reqs[0].AnswerWithin())
+	defer deadline.Stop()
+	taken, at, err := l.awaitGrant(ctx, places, deadline.C)
+	if err != nil {
+		return nil, l.notGranted(ctx, places, err)
+	}
+	l.queue.Granted(places[at].waiter, taken.Lease.TTL)
+	l.leave(slices.Delete(places, at, at+1), waitqueue.Satisfied)
+	return taken, nil
+}
+
+// notGranted takes the request out of its queues after the error that ended its wait, and
+// returns the one for the caller.
+func (l *Mapped) notGranted(ctx context.Context, places []place, err error) error {
+	req := places[0].req
+	timedOut := errors.Is(err, waitqueue.ErrTimedOut)
+	if errors.Is(err, lockcore.ErrStopping) || timedOut && req.Polls() {
+		l.leave(places, waitqueue.ComesAgain)
+	} else {
+		l.leave(places, waitqueue.GivesUp)
+	}
+	switch {
+	case timedOut:
+		return l.timedOut(ctx, places)
+	case errors.Is(err, waitqueue.ErrCancelled):
+		return &lockcore.HeldError{Resource: req.Resource, Queued: true}
+	case errors.Is(err, waitqueue.ErrInterrupted):
+		lost := l.Unready(ctx, "ready")
+		lost.Resource = req.Resource
+		return lost
+	}
+	return err
 }
 
 // leave takes the request out of its queues.
-func leave(waiters []*waitqueue.Waiter, how func(*waitqueue.Waiter)) {
-	for _, w := range waiters {
-		how(w)
+func (l *Mapped) leave(places []place, how waitqueue.Exit) {
+	for i := range places {
+		l.queue.Leave(places[i].waiter, how)
 	}
 }
 
@@ -50,35 +81,6 @@ func (l *Locker) enqueue(ctx context.Context, req *Request) (*waitqueue.Waiter, 
 		return nil, err
 	}
 	return l.queue.Enqueue(req.Resource, req.Holder, id)
-}
-
-// awaitGrant waits until the turn of a waiter has come and its try was granted.
-func (l *Mapped) awaitGrant(ctx context.Context, places []place, waiters []*waitqueue.Waiter) (*Part, error) {
-	req := places[0].req
-	deadline := time.NewTimer(req.AnswerWithin())
-	defer deadline.Stop()
-	taken, at, err := l.tryUntilGranted(ctx, places, waiters, deadline.C)
-	if err == nil {
-		l.queue.Granted(waiters[at], taken.Lease.TTL)
-		leave(slices.Delete(waiters, at, at+1), l.queue.Satisfied)
-		return taken, nil
-	}
-	timedOut, interrupted := errors.Is(err, waitqueue.ErrTimedOut), errors.Is(err, waitqueue.ErrInterrupted)
-	if errors.Is(err, lockcore.ErrStopping) || timedOut && req.Polls() {
-		leave(waiters, l.queue.KeepPlace)
-	} else {
-		leave(waiters, l.queue.Dequeue)
-	}
-	switch {
-	case timedOut:
-		err = l.timedOut(ctx, places, waiters)
-	case errors.Is(err, waitqueue.ErrCancelled):
-		err = &lockcore.HeldError{Resource: req.Resource, Queued: true}
-	case interrupted && !errors.Is(err, lockcore.ErrNoQuorum):
-		lost := l.Unready(ctx, "ready")
-		lost.Resource, err = req.Resource, lost
-	}
-	return nil, err
 }
 
 // lostAfter is how long a waiting request outlives the loss of the quorum.
@@ -115,12 +117,16 @@ func (l *Locker) ticketID(ctx context.Context, req *Request) (string, error) {
 	return keys.TicketID(req.Caller, req.IdempotencyKey, req.Resource), nil
 }
 
-// tryUntilGranted returns also the index of the waiter that was granted. Slots have been
-// looked at before.
-func (l *Mapped) tryUntilGranted(ctx context.Context, places []place, waiters []*waitqueue.Waiter, deadline <-chan time.Time) (*Part, int, error) {
-	if len(waiters) == 1 {
-		if taken, err := l.tryBeforeWaiting(ctx, places[0].req, waiters[0]); err == nil || !worthWaiting(ctx, err) {
-			return taken, 0, err
+// awaitGrant waits until the turn of a place has come and its try was granted; it returns
+// which one. Slots have been looked at before.
+func (l *Mapped) awaitGrant(ctx context.Context, places []place, deadline <-chan time.Time) (*Part, int, error) {
+	waiters := make([]*waitqueue.Waiter, len(places))
+	for i := range places {
+		waiters[i] = places[i].waiter
+	}
+	if len(places) == 1 {
+		if taken, lost := l.tryBeforeWaiting(ctx, &places[0]); lost == nil || !lost.mayChange(ctx) {
+			return taken, 0, lost.error()
 		}
 	}
 	for {
@@ -128,35 +134,28 @@ func (l *Mapped) tryUntilGranted(ctx context.Context, places []place, waiters []
 		if err != nil {
 			return nil, 0, err
 		}
-		p, w := &places[at], waiters[at]
-		taken, err := l.tryAcquire(ctx, p.req, w.Ticket)
-		switch {
-		case err == nil || !worthWaiting(ctx, err):
-			return taken, at, err
-		case !errors.Is(err, lockcore.ErrNoQuorum):
-			p.lost = time.Time{}
-		case p.lost.IsZero():
-			p.lost = time.Now()
-		case time.Since(p.lost) > lostAfter:
-			return nil, 0, fmt.Errorf("%w: %w", waitqueue.ErrInterrupted, err)
+		p := &places[at]
+		taken, lost := l.try(ctx, p.req, node.Op{Ticket: p.waiter.Ticket})
+		if lost == nil || !lost.mayChange(ctx) || p.lostQuorum(lost) {
+			return taken, at, lost.error()
 		}
-		l.queue.Postpone(w, p.pauses.after(err, l.random.Jitter), whatMet(err))
+		l.queue.Postpone(p.waiter, p.pauses.after(lost, l.random.Jitter), lost.met())
 	}
 }
 
-// whatMet is what the error of a try says that it met.
-func whatMet(err error) waitqueue.Met {
-	if errors.Is(err, lockcore.ErrNoQuorum) {
-		return waitqueue.MetNoQuorum
+// lostQuorum reports whether the tries of the place have found no quorum for too long.
+func (p *place) lostQuorum(lost *loss) bool {
+	switch {
+	case lost.kind != lossNoQuorum:
+		p.alone = time.Time{}
+	case p.alone.IsZero():
+		p.alone = time.Now()
 	}
-	if held, ok := errors.AsType[*lockcore.HeldError](err); ok && !held.Queued {
-		return waitqueue.MetLease
-	}
-	return waitqueue.MetQueue
+	return !p.alone.IsZero() && time.Since(p.alone) > lostAfter
 }
 
-// errNotTried is worth waiting after: it is not the request's turn.
-var errNotTried = fmt.Errorf("not tried yet: %w", lockcore.ErrHeld)
+// notTried is of a request whose turn it is not.
+var notTried = &loss{lossQueued, lockcore.ErrHeld}
 
 // tryBeforeWaiting is the try of a request that has just come.
 //
@@ -166,44 +165,58 @@ var errNotTried = fmt.Errorf("not tried yet: %w", lockcore.ErrHeld)
 // A request under an idempotency key also tries where others are before it. It may repeat
 // one whose answer was lost: then the key has the lease that the others wait for, and in
 // the queue it would not find it.
-func (l *Mapped) tryBeforeWaiting(ctx context.Context, req *Request, w *waitqueue.Waiter) (*Part, error) {
-	if l.queue.HoldBack(w) {
-		taken, err := l.tryAcquire(ctx, req, node.Ticket{})
-		if err != nil { // else no node is to have the ticket
-			l.queue.Show(w)
+func (l *Mapped) tryBeforeWaiting(ctx context.Context, p *place) (*Part, *loss) {
+	if l.queue.HoldBack(p.waiter) {
+		taken, lost := l.try(ctx, p.req, node.Op{})
+		if lost != nil { // else no node is to have the ticket
+			l.queue.Show(p.waiter)
 		}
-		return taken, err
+		return taken, lost
 	}
-	if req.IdempotencyKey != "" {
-		return l.try(ctx, req, node.Op{Ticket: w.Ticket, Patient: true})
+	if p.req.IdempotencyKey != "" {
+		return l.try(ctx, p.req, node.Op{Ticket: p.waiter.Ticket, Patient: true})
 	}
-	return nil, errNotTried
+	return nil, notTried
 }
 
-// worthWaiting is false after an error that every later try would return, too.
-func worthWaiting(ctx context.Context, err error) bool {
-	var again *retryError
-	return ctx.Err() == nil && (errors.As(err, &again) || errors.Is(err, lockcore.ErrHeld) || errors.Is(err, lockcore.ErrNoQuorum))
+// mayChange reports whether a later try may be granted.
+func (l *loss) mayChange(ctx context.Context) bool { return l.kind != lossFinal && ctx.Err() == nil }
+
+// error is the caller's; nil if nothing was lost.
+func (l *loss) error() error {
+	if l == nil {
+		return nil
+	}
+	return l.err
+}
+
+// met is what the queue has to know of it.
+func (l *loss) met() waitqueue.Met {
+	switch l.kind {
+	case lossNoQuorum:
+		return waitqueue.MetNoQuorum
+	case lossHeld:
+		return waitqueue.MetLease
+	}
+	return waitqueue.MetQueue
 }
 
 // retryPauses are the last pauses of the first waiter between its tries, unless it
 // is woken before. They grow.
 type retryPauses struct{ split, held, busy time.Duration }
 
-// after is the pause after the error.
-func (p *retryPauses) after(err error, jitter func(time.Duration) time.Duration) time.Duration {
+// after is the pause after the loss.
+func (p *retryPauses) after(lost *loss, jitter func(time.Duration) time.Duration) time.Duration {
 	const (
 		heldFirst, heldMax = time.Second, 15 * time.Second
 		busyFirst, busyMax = 25 * time.Millisecond, time.Second
 		expirySlack        = 2 * time.Millisecond
 	)
-	var again *retryError
-	var held *lockcore.HeldError
-	switch {
-	case errors.As(err, &again): // votes split, or the epoch changed
+	switch lost.kind {
+	case lossSplit:
 		return jitter(grow(&p.split, splitFirstPause, splitMaxPause))
-	case errors.As(err, &held) && !held.Queued: // until the lease expires at the latest
-		return min(held.Remaining+expirySlack, jitter(grow(&p.held, heldFirst, heldMax)))
+	case lossHeld: // until the lease expires at the latest
+		return min(endsIn(lost.err)+expirySlack, jitter(grow(&p.held, heldFirst, heldMax)))
 	}
 	// Others are first, perhaps on a server that has just died; or there is no quorum.
 	return jitter(grow(&p.busy, busyFirst, busyMax))
@@ -216,11 +229,11 @@ func grow(pause *time.Duration, first, longest time.Duration) time.Duration {
 }
 
 // timedOut describes the queue at the end of a wait, of several the one whose lease ends first.
-func (l *Mapped) timedOut(ctx context.Context, places []place, waiters []*waitqueue.Waiter) (err error) {
+func (l *Mapped) timedOut(ctx context.Context, places []place) (err error) {
 	errs := make([]error, len(places))
 	var looks sync.WaitGroup
 	for i := range places {
-		looks.Go(func() { errs[i] = l.describeQueue(ctx, places[i].req, waiters[i].Ticket) })
+		looks.Go(func() { errs[i] = l.describeQueue(ctx, places[i].req, places[i].waiter.Ticket) })
 	}
 	looks.Wait()
 	for _, one := range errs {

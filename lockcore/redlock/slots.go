@@ -31,7 +31,7 @@ func (l *Mapped) acquireSlot(ctx context.Context, req *Request) (*Part, error) {
 		switch {
 		case errors.Is(err, lockcore.ErrIdempotencyMismatch) && look < maxLooks: // the key got a slot since the look
 			continue
-		case req.Wait > 0 && worthWaiting(ctx, err):
+		case req.Wait > 0 && ctx.Err() == nil && (errors.Is(err, lockcore.ErrHeld) || errors.Is(err, lockcore.ErrNoQuorum)):
 			return l.awaitSlot(ctx, req, names)
 		}
 		return taken, err

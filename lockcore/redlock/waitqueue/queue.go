@@ -219,44 +219,45 @@ func (q *Queue) Granted(w *Waiter, ttl time.Duration) {
 	}
 }
 
-// Dequeue removes a waiter that gives up, here and on the nodes. The next one tries
-// now. The nodes remember the arrival of a keyed ticket.
-func (q *Queue) Dequeue(w *Waiter) {
-	ticket := w.Ticket
-	ticket.Keyed = false
-	q.dequeue(w, ticket)
-}
+// Exit is how a request leaves its queue without a grant.
+type Exit int
 
-// Satisfied removes a waiter whose request has got another resource in place of this one,
-// here and on the nodes, as Dequeue does. The nodes forget the arrival of a keyed ticket.
-func (q *Queue) Satisfied(w *Waiter) { q.dequeue(w, w.Ticket) }
+const (
+	// GivesUp: the next waiter tries now. The nodes remember the arrival of a keyed ticket. A
+	// request whose caller hung up gives up, too: nobody says that it comes again, and others
+	// would wait for a free resource.
+	GivesUp Exit = iota
+	// Satisfied: the request has got another resource in place of this one. The nodes forget
+	// the arrival of a keyed ticket.
+	Satisfied
+	// ComesAgain: the request was answered before its wait was over. With a keyed ticket it
+	// keeps its place for LingerTime, and no other waiter passes it until then; another one
+	// gives up. When this server stops, the ticket stays on the nodes until it expires: the
+	// request comes again at another server.
+	ComesAgain
+)
 
-func (q *Queue) dequeue(w *Waiter, ticket node.Ticket) {
+// Leave removes a waiter, here and on the nodes.
+func (q *Queue) Leave(w *Waiter, how Exit) {
+	if how == ComesAgain && w.Ticket.Keyed {
+		q.keepPlace(w)
+		return
+	}
 	q.remove(w, time.Now())
+	ticket := w.Ticket
+	ticket.Keyed = ticket.Keyed && how == Satisfied
 	op := node.Op{Kind: node.OpDequeue, Resource: w.resource, Ticket: ticket}
 	for i := range q.cfg.Nodes {
 		q.cfg.Cleanup(i, op, time.Now().Add(lockcore.MaxWait))
 	}
 }
 
-// KeepPlace removes a waiter whose request was answered before its wait was over and
-// will come again. A keyed one keeps its place for LingerTime, and no other waiter passes
-// it until then. When this server stops, the ticket stays on the nodes until it expires:
-// the request comes again at another server.
-//
-// A request whose caller hung up is not kept so (Dequeue): nobody says that it comes
-// again, and others would wait for a free resource. The nodes remember its arrival.
-func (q *Queue) KeepPlace(w *Waiter) {
-	if !w.Ticket.Keyed {
-		q.Dequeue(w)
-		return
-	}
+func (q *Queue) keepPlace(w *Waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.stopped {
-		return
+	if !q.stopped {
+		w.lingers = time.AfterFunc(LingerTime, func() { q.Leave(w, GivesUp) })
 	}
-	w.lingers = time.AfterFunc(LingerTime, func() { q.Dequeue(w) })
 }
 
 // GiveUp dequeues a waiter that kept its place: its request came again, and does not wait
@@ -267,7 +268,7 @@ func (q *Queue) GiveUp(resource, id string) {
 	lingers := w != nil && w.resource == resource && w.lingers != nil && w.lingers.Stop()
 	q.mu.Unlock()
 	if lingers {
-		q.Dequeue(w)
+		q.Leave(w, GivesUp)
 	}
 }
 
@@ -291,7 +292,7 @@ func (q *Queue) Cancel(resource, id string) {
 }
 
 // Forget ends what a request that does not wait any more has of its place: of one that kept it
-// (KeepPlace) the ticket, and on the nodes the arrival, unless the request has come again at
+// (ComesAgain) the ticket, and on the nodes the arrival, unless the request has come again at
 // another server, or here.
 func (q *Queue) Forget(resource, id, holder string) {
 	q.GiveUp(resource, id)

@@ -78,9 +78,9 @@ func TestBrokenOffRequestKeepsItsPlace(t *testing.T) {
 		if twin := enqueue("key"); twin.Ticket.ID == "key" || twin.Ticket.Keyed {
 			t.Error("two requests with one key have one place")
 		} else {
-			q.Dequeue(twin)
+			q.Leave(twin, GivesUp)
 		}
-		q.KeepPlace(first)
+		q.Leave(first, ComesAgain)
 		time.Sleep(LingerTime - time.Millisecond)
 		if tries(q, second) {
 			t.Error("the next one is first already")
@@ -92,7 +92,7 @@ func TestBrokenOffRequestKeepsItsPlace(t *testing.T) {
 		if !tries(q, first) {
 			t.Error("it is not first any more")
 		}
-		q.KeepPlace(first)
+		q.Leave(first, ComesAgain)
 		before := len(n.dequeued())
 		time.Sleep(LingerTime)
 		synctest.Wait()
@@ -102,7 +102,7 @@ func TestBrokenOffRequestKeepsItsPlace(t *testing.T) {
 		if gone := n.dequeued()[before:]; len(gone) != 1 || gone[0].ID != "key" || gone[0].Keyed {
 			t.Errorf("dequeued %+v: the nodes must remember the arrival", gone)
 		}
-		q.KeepPlace(second) // has no key
+		q.Leave(second, ComesAgain) // has no key
 		if n := q.Len(); n != 0 {
 			t.Errorf("%d wait", n)
 		}
@@ -135,7 +135,7 @@ func TestRestoreSkipsRemovedWaiters(t *testing.T) {
 			delete(waiters, ticket.ID)
 		}
 		for _, w := range waiters {
-			q.Dequeue(w)
+			q.Leave(w, GivesUp)
 		}
 		time.Sleep(5 * time.Second)
 		if n := len(slow.enqueued()); n != restoredAtOnce {
@@ -360,7 +360,7 @@ func TestHeartbeatsOfAnIdleServer(t *testing.T) {
 			if beats := during(); beats < 10 {
 				t.Errorf("unlisted: %t: %d heartbeats with a waiter", unlisted, beats)
 			}
-			q.Dequeue(w)
+			q.Leave(w, GivesUp)
 			during()
 			if beats := during(); (beats == 0) != unlisted {
 				t.Errorf("unlisted: %t: %d heartbeats after the waiter has left", unlisted, beats)
