@@ -201,9 +201,10 @@ conformance: FORMAT := standard-verbose
 conformance: test-tools ## what each client does in each scenario of the conformance kit, and whether that is right
 	@$(call tests,-count=1 -v -run '^TestConformance$$' -timeout 10m,./clients/conformance)
 
-.PHONY: faults-python faults-typescript
-faults-python faults-typescript: ## a client for FAULTS_FOR (10m) against servers that are killed and frozen: no deposit lost, no late work, no leak
-	$(GO) test ./clients/$(@:faults-%=%) -count=1 -v -run '^TestSoakFaults$$' -timeout 0 -args -for $(or $(FAULTS_FOR),10m)
+.PHONY: faults-go faults-python faults-typescript faults-java
+faults-go: FOLDER = internal/clienttest
+faults-go faults-python faults-typescript faults-java: ## a client for FAULTS_FOR (10m) against servers that are killed and frozen: no deposit lost, no late work, no leak
+	$(GO) test ./$(or $(FOLDER),clients/$(@:faults-%=%)) -count=1 -v -run '^TestSoakFaults$$' -timeout 0 -args -for $(or $(FAULTS_FOR),10m)
 
 .PHONY: bench-guard-mariadb
 bench-guard-mariadb: ## what the guard costs in MariaDB, relative to plain transactions

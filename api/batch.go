@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/go-json-experiment/json/jsontext"
@@ -153,9 +154,13 @@ func (s *Server) perform(w http.ResponseWriter, r *http.Request, operations []ba
 	results := make([]wire.BatchResult, len(operations))
 	id := w.Header()[wire.HeaderRequestID]
 	var running sync.WaitGroup
+	running.Add(len(operations))
 	for i, o := range operations {
 		part := &batchPart{who: callerOf(w), paid: i == 0, unread: unread}
-		running.Go(func() { results[i] = s.performOne(o.request(r, id, part)) })
+		s.crew.run(func() {
+			defer running.Done()
+			results[i] = s.performOne(o.request(r, id, part))
+		})
 	}
 	running.Wait()
 	return results
@@ -230,6 +235,10 @@ func (a *recorder) Write(p []byte) (int, error) { return a.body.Write(p) }
 
 // FlushError is for deliver: whether the answer arrives shows when the batch's is written.
 func (a *recorder) FlushError() error { return nil }
+
+// SetReadDeadline and SetWriteDeadline set those of no connection: an error for each operation would cost more than its handler.
+func (a *recorder) SetReadDeadline(time.Time) error  { return nil }
+func (a *recorder) SetWriteDeadline(time.Time) error { return nil }
 
 func (a *recorder) result() wire.BatchResult {
 	result := wire.BatchResult{Status: a.status}

@@ -87,6 +87,7 @@ type Server struct {
 	records   *records
 	strangers strangers
 	turns     *turns    // of POST /locks/batch
+	crew      crew      // of its operations
 	streams   share     // of GET /events
 	lists     share     // of GET /locks
 	bodies    sync.Pool // of *bytes.Buffer: requests in, responses out
@@ -101,6 +102,7 @@ func New(opts Options) *Server {
 		pages:   renderPages(problems()),
 		metrics: newMetrics(opts.Metrics),
 		turns:   newTurns(),
+		crew:    make(crew),
 		streams: share{max: maxStreamsOfCaller},
 		lists:   share{max: maxListsOfCaller},
 	}

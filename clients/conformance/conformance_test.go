@@ -22,7 +22,8 @@ func TestConformance(t *testing.T) {
 		clients = append(clients, Client{Name: "python", Command: append(driver[:2:2], "sync")}, Client{Name: "python aio", Command: append(driver[:2:2], "aio")})
 	})
 	t.Run("find node", func(t *testing.T) {
-		clients = append(clients, Client{Name: "typescript", Command: []string{testenv.Node(t), "../typescript/tests/driver.mjs"}})
+		driver := []string{testenv.Node(t), "../typescript/tests/driver.mjs"}
+		clients = append(clients, Client{Name: "typescript", Command: driver}, Client{Name: "typescript, in batches", Command: append(driver[:2:2], "batches")})
 	})
 	dir := t.TempDir()
 	t.Run("find java", func(t *testing.T) {

@@ -276,6 +276,10 @@ var rules = []rule{
 		why: "the client's tests with a real service, which its module does not know",
 	},
 	{
+		pkg: "internal/clienttest/faultworker", ours: []string{"client", "fencing", "storage/pgguard"}, others: true,
+		why: "what an application would write; the fault run judges it from outside",
+	},
+	{
 		pkg: "internal/pgguardtest",
 		why: "the tests of storage/pgguard with a real Postgres, which its module cannot start",
 	},

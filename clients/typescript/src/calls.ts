@@ -25,6 +25,7 @@ export interface CallSettings {
   readonly timeout: number;
   readonly patience: number;
   readonly poll: number;
+  readonly batchAfter: number;
   readonly fetch: Fetch;
   readonly onRetry: ((retry: Retry) => void) | undefined;
 }
@@ -62,14 +63,14 @@ export class Calls {
   #slowest = SHORTEST_TRY; // how long a recent answer took; old ones fade
 
   constructor(settings: CallSettings) {
-    const { servers, timeout, patience, fetch } = settings;
+    const { servers, timeout, patience, batchAfter, fetch } = settings;
     const poll = Math.floor(settings.poll / 1000) * 1000;
     if (typeof servers !== 'string' && !Array.isArray(servers)) throw new TypeError(`servers must be a URL, or an array of URLs, not ${servers}`);
     const urls = typeof servers === 'string' ? servers.split(',') : servers;
     if (!urls.length || !(timeout > 0) || !(patience >= 0) || !(poll >= 1000)) {
       throw new RangeError('a client needs a server, a timeout above 0, a patience of 0 or more, and a poll of a second at least');
     }
-    this.servers = urls.map((url) => new Server(url, fetch));
+    this.servers = urls.map((url) => new Server(url, fetch, batchAfter));
     this.timeout = timeout;
     this.#settings = { ...settings, poll };
   }
@@ -168,7 +169,7 @@ export class Calls {
     const asked = now();
     const overall = Math.min(limit + kept, tries.deadline - asked);
     try {
-      const answer = await server.ask({ operation: what, resource, method, path, headers, body, limit: overall, probe, signal });
+      const answer = await server.ask({ operation: what, resource, method, path, headers, body, limit: overall, probe, signal, late: (outcome) => tries.late.push(outcome) });
       tries.underWay = false;
       this.#answered(asked, kept);
       return answer;

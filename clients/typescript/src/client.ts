@@ -1,11 +1,12 @@
 import { Bearer, Call, Calls, Retry } from './calls.js';
 import { now, onAbort, sleep } from './clock.js';
 import { around, Held, inside } from './around.js';
+import { BATCH_AFTER, Late } from './batch.js';
 import { Closed, FencelockError, LeaseLost, shown, Unavailable, unavailable, waitsForItself } from './errors.js';
 import { Events } from './events.js';
 import { randomKey } from './key.js';
 import { disposable, Disposable, KeepOptions, Lease, leaseOf, Part } from './lease.js';
-import { Fetch } from './server.js';
+import { Fetch, parse } from './server.js';
 import { Attempt, attempt, GuardedRecord, guardedRecord, LockState, lockState } from './state.js';
 import { ABANDON, FIRST_PAUSE, GRACE } from './tries.js';
 import { Watched } from './watched.js';
@@ -28,6 +29,10 @@ export interface ClientOptions {
    * requests, which keep the place. Whole seconds, less than the time limits of proxies: 60 in
    * nginx and most load balancers of clouds, 50 in Debian's HAProxy, 15 in Envoy. */
   poll?: number | undefined;
+  /** How many requests may be under way to a server before further ones (acquires with a `wait` of 0, extends and
+   * releases) gather for up to 5 ms, to be sent together in one POST /locks/batch; 2. Each has its own outcome and time
+   * limit. 0 sends every such call in a batch, and a negative number none. */
+  batchAfter?: number | undefined;
   /** Called for every try that failed and is repeated. */
   onRetry?: ((retry: Retry) => void) | undefined;
   /** Sends the requests: a fetch with another dispatcher, for TLS of one's own. */
@@ -76,8 +81,8 @@ export class Client {
    * answer, the next is asked. */
   constructor(servers: string | readonly string[], options: ClientOptions = {}) {
     checkClientOptions(options);
-    const { bearer, holder = '', timeout = 5000, patience = 15_000, poll = 45_000, onRetry, fetch = globalThis.fetch.bind(globalThis) } = options;
-    this.#calls = new Calls({ servers, bearer, timeout, patience, poll, onRetry, fetch });
+    const { bearer, holder = '', timeout = 5000, patience = 15_000, poll = 45_000, batchAfter = BATCH_AFTER, onRetry, fetch = globalThis.fetch.bind(globalThis) } = options;
+    this.#calls = new Calls({ servers, bearer, timeout, patience, poll, batchAfter, onRetry, fetch });
     this.#holder = holder;
   }
 
@@ -322,8 +327,11 @@ export class Client {
     const call = await this.#acquisition(names, options);
     const tries = this.#calls.tries({ waitUntil, deadline: waitUntil + GRACE });
     try {
-      return new Lease(this.#calls, await this.#calls.send({ ...call, signal }, tries));
+      const answer = await this.#calls.send({ ...call, signal }, tries);
+      for (const late of tries.late) this.#calls.inBackground(() => this.#endLate(late, call, answer.body));
+      return new Lease(this.#calls, answer);
     } catch (error) {
+      for (const late of tries.late) this.#calls.inBackground(() => this.#endLate(late, call));
       if (tries.ambiguous || tries.underWay) this.#calls.inBackground(() => this.#abandon(call));
       throw error;
     }
@@ -371,6 +379,21 @@ export class Client {
     await this.#calls.send({ ...call, operation: 'cancel', path: '/cancel', deadline: now() + ABANDON, quiet: true });
   }
 
+  /** Ends what a try was granted in a batch after its call had given it up, but not the lease that another try found under the
+   * same key. */
+  async #endLate(late: Late, call: Call, got?: Readonly<Record<string, unknown>>): Promise<void> {
+    let granted: Record<string, unknown> | undefined;
+    try {
+      const reply = await late;
+      granted = reply && reply.status < 300 ? parse(reply.text) : undefined;
+    } catch {
+      if (!got) await this.#abandon(call);
+    }
+    if (!granted || (got && tokensOf(granted) === tokensOf(got))) return;
+    const headers = { 'Fencelock-Lease': String(granted['lease_id']) };
+    await this.#calls.send({ operation: 'release', resource: call.resource, method: 'DELETE', path: '/leases/current', headers, deadline: now() + ABANDON, quiet: true });
+  }
+
   async *#pages<T>(
     operation: string, path: string, query: Record<string, string>, member: string, read: (of: Record<string, unknown>) => T,
   ): AsyncGenerator<T, void, undefined> {
@@ -387,6 +410,12 @@ export class Client {
 }
 
 disposable(Client, (client) => client.close());
+
+/** What distinguishes one grant from another under the same key. */
+function tokensOf(lease: Readonly<Record<string, unknown>>): string {
+  const parts = (lease['resources'] as Record<string, unknown>[] | undefined) ?? [lease];
+  return parts.map((each) => each['fencing_token']).join();
+}
 
 /** Which session's work got a signal. */
 const sessions = new WeakMap<AbortSignal, Session>();
@@ -463,13 +492,13 @@ function isAbort(error: unknown): boolean {
   return error instanceof LeaseLost || (error as { name?: unknown } | undefined)?.name === 'AbortError';
 }
 
-const CLIENT_OPTIONS = ['bearer', 'holder', 'timeout', 'patience', 'poll', 'onRetry', 'fetch'];
+const CLIENT_OPTIONS = ['bearer', 'holder', 'timeout', 'patience', 'poll', 'batchAfter', 'onRetry', 'fetch'];
 
 /** Refuses what JavaScript lets through. */
 function checkClientOptions(options: ClientOptions): void {
   refuseUnknown(options, CLIENT_OPTIONS);
   for (const name of ['timeout', 'patience', 'poll'] as const) checkMilliseconds(name, options[name]);
-  for (const [name, types] of [['bearer', ['string', 'function']], ['holder', ['string']], ['onRetry', ['function']], ['fetch', ['function']]] as const) {
+  for (const [name, types] of [['bearer', ['string', 'function']], ['batchAfter', ['number']], ['holder', ['string']], ['onRetry', ['function']], ['fetch', ['function']]] as const) {
     const value: unknown = options[name];
     if (value !== undefined && !types.some((type) => type === typeof value)) throw new TypeError(`${name} must be a ${types.join(' or a ')}, not ${typeof value}`);
   }

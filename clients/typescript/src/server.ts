@@ -1,5 +1,6 @@
 /** One of a client's URLs: a server, or a load balancer before several. */
 
+import { ALONE, Batcher, Late, operationOf, Reply } from './batch.js';
 import { now, onAbort } from './clock.js';
 import { FencelockError, refusal, Refused } from './errors.js';
 
@@ -27,6 +28,8 @@ export interface Request {
   readonly probe?: number | undefined;
   /** The caller's; aborted, the request rejects with its reason. */
   readonly signal?: AbortSignal | undefined;
+  /** Gets the outcome of a try that was given up in a batch which others wait for. */
+  readonly late?: ((outcome: Late) => void) | undefined;
 }
 
 export interface Answer {
@@ -61,8 +64,9 @@ export class Server {
   #name = ''; // of the server that answered last (Fencelock-Server)
   #names = new Set<string>(); // of all that answered
   #shared = false; // several servers answer here, in turn
+  #batcher: Batcher;
 
-  constructor(url: string, fetch: Fetch) {
+  constructor(url: string, fetch: Fetch, batchAfter: number) {
     const base = (globalThis as { location?: { href: string } }).location?.href;
     let parsed: URL;
     try {
@@ -75,6 +79,10 @@ export class Server {
     }
     this.url = parsed.href.replace(/\/+$/, '');
     this.#fetch = fetch;
+    this.#batcher = new Batcher(batchAfter, (body, authorization, signal) => {
+      const headers = { 'Content-Type': 'application/json', ...(authorization && { Authorization: authorization }) };
+      return this.#exchange({ method: 'POST', path: '/locks/batch', headers, body }, signal);
+    });
   }
 
   /** Sends a request, and rejects with NoAnswer, the error of a refusal, or the reason of its signal. */
@@ -85,10 +93,13 @@ export class Server {
     const giveUp = signal && (() => controller.abort(signal.reason));
     if (giveUp) signal.addEventListener('abort', giveUp, { once: true });
     const probed = request.probe ? this.#probe(controller, request.probe) : undefined;
+    let unsent = false;
+    const left = (late: Late | undefined) => (late ? request.late?.(late) : (unsent = true));
     try {
-      return await this.#fetched(request, controller.signal);
+      return this.#judged(request, await this.#reply(request, controller.signal, left));
     } catch (error) {
       if (error instanceof FencelockError) throw error;
+      if (unsent && error instanceof NoAnswer) throw new NoAnswer(error.message, false);
       throw controller.signal.aborted ? controller.signal.reason : new NoAnswer(reason(error), !isUnsent(error));
     } finally {
       clearTimeout(timer);
@@ -124,18 +135,35 @@ export class Server {
     }
   }
 
-  async #fetched(request: Request, signal: AbortSignal): Promise<Answer> {
-    const { method, headers, body } = request;
+  /** Sends a request alone or in a batch. */
+  async #reply(request: Request, signal: AbortSignal, left: (late: Late | undefined) => void): Promise<Reply> {
+    const operation = operationOf(request);
+    if (!operation) return this.#exchange(request, signal);
+    const reply = await this.#batcher.gather(operation, signal, left);
+    if (reply !== ALONE) return reply;
+    try {
+      return await this.#exchange(request, signal);
+    } finally {
+      this.#batcher.ended();
+    }
+  }
+
+  async #exchange({ method, path, headers, body }: Pick<Request, 'method' | 'path' | 'headers' | 'body'>, signal: AbortSignal): Promise<Reply> {
     const sent = now();
     const init: RequestInit = { method, headers, signal, redirect: 'manual' };
     if (body !== undefined) init.body = body;
-    const response = await this.#fetch(this.url + request.path, init);
+    const response = await this.#fetch(this.url + path, init);
     const text = await textOf(response);
     this.#answered(response);
+    const header = (name: string) => response.headers.get(name) ?? '';
+    return { sent, status: response.status, text, retryAfter: header('retry-after'), requestId: header('x-request-id'), location: header('location') };
+  }
+
+  #judged(request: Request, reply: Reply): Answer {
     try {
-      return { sent, body: judge(request, response, text) };
+      return { sent: reply.sent, body: judge(request, reply) };
     } catch (error) {
-      if (error instanceof FencelockError) Object.assign(error, { url: this.url, requestId: response.headers.get('x-request-id') ?? '' });
+      if (error instanceof FencelockError) Object.assign(error, { url: this.url, requestId: reply.requestId });
       throw error;
     }
   }
@@ -190,30 +218,29 @@ async function textOf(response: Response): Promise<string> {
 }
 
 /** Where a redirect points, without the path, which may have a lease id in it. */
-function target(response: Response): string {
+function target({ location }: Reply): string {
   try {
-    return new URL(response.headers.get('location') ?? '').origin;
+    return new URL(location).origin;
   } catch {
     return 'another path';
   }
 }
 
-function judge(request: Request, response: Response, text: string): Record<string, unknown> {
-  const { operation, resource } = request;
-  const { status } = response;
-  const body = parse(text);
+function judge({ operation, resource }: Request, reply: Reply): Record<string, unknown> {
+  const { status } = reply;
+  const body = parse(reply.text);
   if (status >= 300 && status < 400) {
-    throw refusal(operation, resource, status, { title: `a redirect to ${target(response)}, which is not followed: is the address right?` }, '');
+    throw refusal(operation, resource, status, { title: `a redirect to ${target(reply)}, which is not followed: is the address right?` }, '');
   }
   if (status < 200 || status >= 300) {
-    throw refusal(operation, resource, status, body ?? {}, response.headers.get('retry-after') ?? '');
+    throw refusal(operation, resource, status, body ?? {}, reply.retryAfter);
   }
   if (!body && status !== 204) throw new Refused(`${operation}: the answer is not the lock service's: is the address right?`);
   return body ?? {};
 }
 
 /** The JSON object that a text is, if it is one. */
-function parse(text: string): Record<string, unknown> | undefined {
+export function parse(text: string): Record<string, unknown> | undefined {
   if (!text.startsWith('{')) return undefined; // an exception would cost as much as the rest of the client
   try {
     const value: unknown = JSON.parse(text);

@@ -1,5 +1,6 @@
 /** How a call has gone so far, and how long its next try may take. */
 
+import { Late } from './batch.js';
 import { now } from './clock.js';
 import { FencelockError, OtherLease, Unavailable } from './errors.js';
 
@@ -30,6 +31,8 @@ export class Tries {
   ambiguous = false;
   /** A try was broken off, if it is still set when the call has ended. */
   underWay = false;
+  /** The outcomes of tries that were given up in batches. */
+  readonly late: Late[] = [];
   readonly patience: number;
   readonly deadline: number;
   #waitUntil: number | undefined;

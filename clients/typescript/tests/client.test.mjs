@@ -434,6 +434,65 @@ it('what ends a watch', async (locks, service) => {
   await assert.rejects(new Client(service.url).watch('r').next(), Denied);
 });
 
+it('many calls share requests, each with its own key and outcome', async (locks, service) => {
+  service.delay['POST /locks'] = 20;
+  const leases = await Promise.all(Array.from({ length: 200 }, (_, n) => locks.acquire(`r${n}`, { wait: 0, ttl: 9000 })));
+  leases.forEach((lease, n) => assert.equal(lease.resource, `r${n}`));
+  assert.equal(new Set(leases.map((lease) => lease.token)).size, 200);
+  const batches = service.calls.filter((c) => c.call === 'POST /locks/batch');
+  assert.ok(service.calls.length < 20, `${service.calls.length} requests`);
+  for (const { body } of batches) assert.ok(body.operations.length <= 128);
+  const keys = [...service.inBatches.map((each) => each.key), ...service.calls.filter((c) => c.call === 'POST /locks').map((c) => c.headers['idempotency-key'])];
+  assert.equal(new Set(keys).size, 200);
+  await Promise.all(leases.map((lease) => lease.release()));
+  assert.ok(service.calls.length < 40, `${service.calls.length} requests`);
+});
+
+it('a call in a batch is refused by itself', async (locks, service) => {
+  service.refuse['POST /leases/current/extend'] = [404, 'lease-not-held'];
+  const lease = await locks.acquire('r', { wait: 0 });
+  const [extended, acquired] = await Promise.allSettled([lease.extend(), locks.acquire('other', { wait: 0 })]);
+  assert.ok(extended.reason instanceof LeaseLost);
+  assert.equal(extended.reason.requestId, 'req-7');
+  assert.equal(acquired.status, 'fulfilled');
+  assert.equal(service.inBatches.length, 3);
+}, { batchAfter: 0 });
+
+it('who leaves a batch is not waited for, and what it was granted is ended', async (locks, service) => {
+  service.delay['POST /locks/batch'] = 300;
+  const stop = new AbortController();
+  service.arrived = () => stop.abort(new RangeError('enough'));
+  const other = locks.acquire('b', { wait: 0 });
+  await assert.rejects(locks.acquire('a', { wait: 0, signal: stop.signal }), RangeError);
+  const { token } = await other;
+  await locks.close();
+  const [left] = service.inBatches;
+  assert.deepEqual(service.trace.filter((c) => c !== 'POST /locks/batch'), ['POST /cancel']);
+  assert.equal(service.inBatches.at(-1).call, 'DELETE /leases/current');
+  assert.ok(token > 0 && left.key);
+}, { batchAfter: 0 });
+
+it('a batch that all have left is aborted, and one that gathers is not sent', async (locks, service) => {
+  service.delay['POST /locks/batch'] = 60_000;
+  const stop = new AbortController();
+  service.arrived = () => stop.abort(new RangeError('enough'));
+  const both = await Promise.allSettled(['a', 'b'].map((r) => locks.acquire(r, { wait: 0, signal: stop.signal })));
+  for (const { reason } of both) assert.ok(reason instanceof RangeError);
+  const gone = AbortSignal.abort(new RangeError('before'));
+  await assert.rejects(locks.acquire('c', { wait: 0, signal: gone }), RangeError);
+  await locks.close();
+  assert.equal(service.trace.filter((c) => c !== 'POST /cancel').join(), 'POST /locks/batch');
+  assert.equal(new Set(service.calls.filter((c) => c.call === 'POST /cancel').map((c) => c.headers['idempotency-key'])).size, 2);
+}, { batchAfter: 0 });
+
+it('a server that refuses batches gets single requests', async (locks, service) => {
+  service.refuse['POST /locks/batch'] = [404, 'not-found'];
+  const leases = await Promise.all(['a', 'b', 'c'].map((r) => locks.acquire(r, { wait: 0 })));
+  assert.equal(leases.length, 3);
+  await leases[0].extend();
+  assert.deepEqual(service.trace, ['POST /locks/batch', 'POST /locks', 'POST /locks', 'POST /locks', 'POST /leases/current/extend']);
+}, { batchAfter: 0 });
+
 it('slots are asked for, and a slot is not the resource', async (locks, service) => {
   await locks.do('jobs', async (lease, signal) => {
     assert.equal(lease.slot, 0); // this service has none
@@ -446,7 +505,7 @@ it('slots are asked for, and a slot is not the resource', async (locks, service)
 it('many at once', async (locks, service) => {
   const done = await Promise.all(Array.from({ length: 50 }, (_, i) => locks.do(`a/${i}`, () => i)));
   assert.equal(new Set(done).size, 50);
-  assert.ok(service.trace.length >= 100); // where the machine is slow, some are repeated
+  assert.ok(service.trace.length + service.inBatches.length >= 100); // where the machine is slow, some are repeated
 }, { timeout: 30_000 }); // a busy machine starts so many connections slowly
 
 it('close releases the leases of lock, and every later call is refused', async (locks, service) => {

@@ -3,6 +3,7 @@ import { createServer } from 'node:http';
 
 export class Service {
   calls = [];
+  inBatches = []; // operations
   refuse = {}; // method and path → [status, kind, more of the problem]
   delay = {}; // method and path → milliseconds
   answers = {}; // method and path → body
@@ -61,9 +62,17 @@ export class Service {
     this.arrived();
     await new Promise((done) => setTimeout(done, this.delay[call] ?? 0));
     if (response.destroyed) return;
-    const [status, answer] = this.#answer(call, body);
+    const [status, answer] = call === 'POST /locks/batch' && !this.refuse[call] ? [200, { results: body.operations.map((each) => this.#operation(each)) }] : this.#answer(call, body);
     response.writeHead(status, { 'Content-Type': 'application/json', 'Fencelock-Server': 'one', 'X-Request-Id': 'req-7' });
     response.end(answer === undefined ? undefined : JSON.stringify(answer));
+  }
+
+  /** One operation of a batch, as a call of its own. */
+  #operation({ operation, idempotency_key, lease_id, body = {} }) {
+    const call = { acquire: 'POST /locks', extend: 'POST /leases/current/extend', release: 'DELETE /leases/current' }[operation];
+    this.inBatches.push({ call, body, key: idempotency_key, lease: lease_id });
+    const [status, answer] = this.#answer(call, body);
+    return { status, body: answer, ...(status === 429 ? { retry_after_s: 1 } : {}) };
   }
 
   #answer(call, body) {

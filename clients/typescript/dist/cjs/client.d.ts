@@ -20,6 +20,10 @@ export interface ClientOptions {
      * requests, which keep the place. Whole seconds, less than the time limits of proxies: 60 in
      * nginx and most load balancers of clouds, 50 in Debian's HAProxy, 15 in Envoy. */
     poll?: number | undefined;
+    /** How many requests may be under way to a server before further ones (acquires with a `wait` of 0, extends and
+     * releases) gather for up to 5 ms, to be sent together in one POST /locks/batch; 2. Each has its own outcome and time
+     * limit. 0 sends every such call in a batch, and a negative number none. */
+    batchAfter?: number | undefined;
     /** Called for every try that failed and is repeated. */
     onRetry?: ((retry: Retry) => void) | undefined;
     /** Sends the requests: a fetch with another dispatcher, for TLS of one's own. */

@@ -4,10 +4,12 @@ exports.Client = void 0;
 const calls_js_1 = require("./calls.js");
 const clock_js_1 = require("./clock.js");
 const around_js_1 = require("./around.js");
+const batch_js_1 = require("./batch.js");
 const errors_js_1 = require("./errors.js");
 const events_js_1 = require("./events.js");
 const key_js_1 = require("./key.js");
 const lease_js_1 = require("./lease.js");
+const server_js_1 = require("./server.js");
 const state_js_1 = require("./state.js");
 const tries_js_1 = require("./tries.js");
 const watched_js_1 = require("./watched.js");
@@ -22,8 +24,8 @@ class Client {
      * answer, the next is asked. */
     constructor(servers, options = {}) {
         checkClientOptions(options);
-        const { bearer, holder = '', timeout = 5000, patience = 15000, poll = 45000, onRetry, fetch = globalThis.fetch.bind(globalThis) } = options;
-        this.#calls = new calls_js_1.Calls({ servers, bearer, timeout, patience, poll, onRetry, fetch });
+        const { bearer, holder = '', timeout = 5000, patience = 15000, poll = 45000, batchAfter = batch_js_1.BATCH_AFTER, onRetry, fetch = globalThis.fetch.bind(globalThis) } = options;
+        this.#calls = new calls_js_1.Calls({ servers, bearer, timeout, patience, poll, batchAfter, onRetry, fetch });
         this.#holder = holder;
     }
     /** Runs work under a lease, keeps it alive meanwhile, and releases it. With several resources it takes all or none.
@@ -262,9 +264,14 @@ class Client {
         const call = await this.#acquisition(names, options);
         const tries = this.#calls.tries({ waitUntil, deadline: waitUntil + tries_js_1.GRACE });
         try {
-            return new lease_js_1.Lease(this.#calls, await this.#calls.send({ ...call, signal }, tries));
+            const answer = await this.#calls.send({ ...call, signal }, tries);
+            for (const late of tries.late)
+                this.#calls.inBackground(() => this.#endLate(late, call, answer.body));
+            return new lease_js_1.Lease(this.#calls, answer);
         }
         catch (error) {
+            for (const late of tries.late)
+                this.#calls.inBackground(() => this.#endLate(late, call));
             if (tries.ambiguous || tries.underWay)
                 this.#calls.inBackground(() => this.#abandon(call));
             throw error;
@@ -311,6 +318,23 @@ class Client {
     async #abandon(call) {
         await this.#calls.send({ ...call, operation: 'cancel', path: '/cancel', deadline: (0, clock_js_1.now)() + tries_js_1.ABANDON, quiet: true });
     }
+    /** Ends what a try was granted in a batch after its call had given it up, but not the lease that another try found under the
+     * same key. */
+    async #endLate(late, call, got) {
+        let granted;
+        try {
+            const reply = await late;
+            granted = reply && reply.status < 300 ? (0, server_js_1.parse)(reply.text) : undefined;
+        }
+        catch {
+            if (!got)
+                await this.#abandon(call);
+        }
+        if (!granted || (got && tokensOf(granted) === tokensOf(got)))
+            return;
+        const headers = { 'Fencelock-Lease': String(granted['lease_id']) };
+        await this.#calls.send({ operation: 'release', resource: call.resource, method: 'DELETE', path: '/leases/current', headers, deadline: (0, clock_js_1.now)() + tries_js_1.ABANDON, quiet: true });
+    }
     async *#pages(operation, path, query, member, read) {
         const resource = Object.values(query).join();
         encoded(resource);
@@ -327,6 +351,11 @@ class Client {
 }
 exports.Client = Client;
 (0, lease_js_1.disposable)(Client, (client) => client.close());
+/** What distinguishes one grant from another under the same key. */
+function tokensOf(lease) {
+    const parts = lease['resources'] ?? [lease];
+    return parts.map((each) => each['fencing_token']).join();
+}
 /** Which session's work got a signal. */
 const sessions = new WeakMap();
 /** What leases hold. */
@@ -402,13 +431,13 @@ class Session {
 function isAbort(error) {
     return error instanceof errors_js_1.LeaseLost || error?.name === 'AbortError';
 }
-const CLIENT_OPTIONS = ['bearer', 'holder', 'timeout', 'patience', 'poll', 'onRetry', 'fetch'];
+const CLIENT_OPTIONS = ['bearer', 'holder', 'timeout', 'patience', 'poll', 'batchAfter', 'onRetry', 'fetch'];
 /** Refuses what JavaScript lets through. */
 function checkClientOptions(options) {
     refuseUnknown(options, CLIENT_OPTIONS);
     for (const name of ['timeout', 'patience', 'poll'])
         checkMilliseconds(name, options[name]);
-    for (const [name, types] of [['bearer', ['string', 'function']], ['holder', ['string']], ['onRetry', ['function']], ['fetch', ['function']]]) {
+    for (const [name, types] of [['bearer', ['string', 'function']], ['batchAfter', ['number']], ['holder', ['string']], ['onRetry', ['function']], ['fetch', ['function']]]) {
         const value = options[name];
         if (value !== undefined && !types.some((type) => type === typeof value))
             throw new TypeError(`${name} must be a ${types.join(' or a ')}, not ${typeof value}`);

@@ -1,7 +1,8 @@
 "use strict";
 /** One of a client's URLs: a server, or a load balancer before several. */
 Object.defineProperty(exports, "__esModule", { value: true });
-exports.Server = exports.NoAnswer = void 0;
+exports.parse = exports.Server = exports.NoAnswer = void 0;
+const batch_js_1 = require("./batch.js");
 const clock_js_1 = require("./clock.js");
 const errors_js_1 = require("./errors.js");
 /** A request that came to nothing. */
@@ -28,7 +29,8 @@ class Server {
     #name = ''; // of the server that answered last (Fencelock-Server)
     #names = new Set(); // of all that answered
     #shared = false; // several servers answer here, in turn
-    constructor(url, fetch) {
+    #batcher;
+    constructor(url, fetch, batchAfter) {
         const base = globalThis.location?.href;
         let parsed;
         try {
@@ -42,6 +44,10 @@ class Server {
         }
         this.url = parsed.href.replace(/\/+$/, '');
         this.#fetch = fetch;
+        this.#batcher = new batch_js_1.Batcher(batchAfter, (body, authorization, signal) => {
+            const headers = { 'Content-Type': 'application/json', ...(authorization && { Authorization: authorization }) };
+            return this.#exchange({ method: 'POST', path: '/locks/batch', headers, body }, signal);
+        });
     }
     /** Sends a request, and rejects with NoAnswer, the error of a refusal, or the reason of its signal. */
     async ask(request) {
@@ -52,12 +58,16 @@ class Server {
         if (giveUp)
             signal.addEventListener('abort', giveUp, { once: true });
         const probed = request.probe ? this.#probe(controller, request.probe) : undefined;
+        let unsent = false;
+        const left = (late) => (late ? request.late?.(late) : (unsent = true));
         try {
-            return await this.#fetched(request, controller.signal);
+            return this.#judged(request, await this.#reply(request, controller.signal, left));
         }
         catch (error) {
             if (error instanceof errors_js_1.FencelockError)
                 throw error;
+            if (unsent && error instanceof NoAnswer)
+                throw new NoAnswer(error.message, false);
             throw controller.signal.aborted ? controller.signal.reason : new NoAnswer(reason(error), !isUnsent(error));
         }
         finally {
@@ -97,21 +107,39 @@ class Server {
             controller.abort(); // what is not read
         }
     }
-    async #fetched(request, signal) {
-        const { method, headers, body } = request;
+    /** Sends a request alone or in a batch. */
+    async #reply(request, signal, left) {
+        const operation = (0, batch_js_1.operationOf)(request);
+        if (!operation)
+            return this.#exchange(request, signal);
+        const reply = await this.#batcher.gather(operation, signal, left);
+        if (reply !== batch_js_1.ALONE)
+            return reply;
+        try {
+            return await this.#exchange(request, signal);
+        }
+        finally {
+            this.#batcher.ended();
+        }
+    }
+    async #exchange({ method, path, headers, body }, signal) {
         const sent = (0, clock_js_1.now)();
         const init = { method, headers, signal, redirect: 'manual' };
         if (body !== undefined)
             init.body = body;
-        const response = await this.#fetch(this.url + request.path, init);
+        const response = await this.#fetch(this.url + path, init);
         const text = await textOf(response);
         this.#answered(response);
+        const header = (name) => response.headers.get(name) ?? '';
+        return { sent, status: response.status, text, retryAfter: header('retry-after'), requestId: header('x-request-id'), location: header('location') };
+    }
+    #judged(request, reply) {
         try {
-            return { sent, body: judge(request, response, text) };
+            return { sent: reply.sent, body: judge(request, reply) };
         }
         catch (error) {
             if (error instanceof errors_js_1.FencelockError)
-                Object.assign(error, { url: this.url, requestId: response.headers.get('x-request-id') ?? '' });
+                Object.assign(error, { url: this.url, requestId: reply.requestId });
             throw error;
         }
     }
@@ -170,23 +198,22 @@ async function textOf(response) {
     }
 }
 /** Where a redirect points, without the path, which may have a lease id in it. */
-function target(response) {
+function target({ location }) {
     try {
-        return new URL(response.headers.get('location') ?? '').origin;
+        return new URL(location).origin;
     }
     catch {
         return 'another path';
     }
 }
-function judge(request, response, text) {
-    const { operation, resource } = request;
-    const { status } = response;
-    const body = parse(text);
+function judge({ operation, resource }, reply) {
+    const { status } = reply;
+    const body = parse(reply.text);
     if (status >= 300 && status < 400) {
-        throw (0, errors_js_1.refusal)(operation, resource, status, { title: `a redirect to ${target(response)}, which is not followed: is the address right?` }, '');
+        throw (0, errors_js_1.refusal)(operation, resource, status, { title: `a redirect to ${target(reply)}, which is not followed: is the address right?` }, '');
     }
     if (status < 200 || status >= 300) {
-        throw (0, errors_js_1.refusal)(operation, resource, status, body ?? {}, response.headers.get('retry-after') ?? '');
+        throw (0, errors_js_1.refusal)(operation, resource, status, body ?? {}, reply.retryAfter);
     }
     if (!body && status !== 204)
         throw new errors_js_1.Refused(`${operation}: the answer is not the lock service's: is the address right?`);
@@ -204,6 +231,7 @@ function parse(text) {
         return undefined;
     }
 }
+exports.parse = parse;
 /** What a fetch failed with says why in its cause. */
 function reason(error) {
     const { cause, message } = error;

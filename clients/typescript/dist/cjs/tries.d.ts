@@ -1,4 +1,5 @@
 /** How a call has gone so far, and how long its next try may take. */
+import { Late } from './batch.js';
 import { FencelockError, Unavailable } from './errors.js';
 export declare const FIRST_PAUSE = 50;
 export declare const GRACE = 1000;
@@ -21,6 +22,8 @@ export declare class Tries {
     ambiguous: boolean;
     /** A try was broken off, if it is still set when the call has ended. */
     underWay: boolean;
+    /** The outcomes of tries that were given up in batches. */
+    readonly late: Late[];
     readonly patience: number;
     readonly deadline: number;
     constructor(bounds: Bounds, patience: number, poll: number);

@@ -20,6 +20,7 @@ export interface CallSettings {
     readonly timeout: number;
     readonly patience: number;
     readonly poll: number;
+    readonly batchAfter: number;
     readonly fetch: Fetch;
     readonly onRetry: ((retry: Retry) => void) | undefined;
 }

@@ -1,10 +1,12 @@
 import { Calls } from './calls.js';
 import { now, onAbort, sleep } from './clock.js';
 import { around, inside } from './around.js';
+import { BATCH_AFTER } from './batch.js';
 import { Closed, FencelockError, LeaseLost, shown, Unavailable, unavailable, waitsForItself } from './errors.js';
 import { Events } from './events.js';
 import { randomKey } from './key.js';
 import { disposable, Lease, leaseOf } from './lease.js';
+import { parse } from './server.js';
 import { attempt, guardedRecord, lockState } from './state.js';
 import { ABANDON, FIRST_PAUSE, GRACE } from './tries.js';
 import { Watched } from './watched.js';
@@ -19,8 +21,8 @@ export class Client {
      * answer, the next is asked. */
     constructor(servers, options = {}) {
         checkClientOptions(options);
-        const { bearer, holder = '', timeout = 5000, patience = 15000, poll = 45000, onRetry, fetch = globalThis.fetch.bind(globalThis) } = options;
-        this.#calls = new Calls({ servers, bearer, timeout, patience, poll, onRetry, fetch });
+        const { bearer, holder = '', timeout = 5000, patience = 15000, poll = 45000, batchAfter = BATCH_AFTER, onRetry, fetch = globalThis.fetch.bind(globalThis) } = options;
+        this.#calls = new Calls({ servers, bearer, timeout, patience, poll, batchAfter, onRetry, fetch });
         this.#holder = holder;
     }
     /** Runs work under a lease, keeps it alive meanwhile, and releases it. With several resources it takes all or none.
@@ -259,9 +261,14 @@ export class Client {
         const call = await this.#acquisition(names, options);
         const tries = this.#calls.tries({ waitUntil, deadline: waitUntil + GRACE });
         try {
-            return new Lease(this.#calls, await this.#calls.send({ ...call, signal }, tries));
+            const answer = await this.#calls.send({ ...call, signal }, tries);
+            for (const late of tries.late)
+                this.#calls.inBackground(() => this.#endLate(late, call, answer.body));
+            return new Lease(this.#calls, answer);
         }
         catch (error) {
+            for (const late of tries.late)
+                this.#calls.inBackground(() => this.#endLate(late, call));
             if (tries.ambiguous || tries.underWay)
                 this.#calls.inBackground(() => this.#abandon(call));
             throw error;
@@ -308,6 +315,23 @@ export class Client {
     async #abandon(call) {
         await this.#calls.send({ ...call, operation: 'cancel', path: '/cancel', deadline: now() + ABANDON, quiet: true });
     }
+    /** Ends what a try was granted in a batch after its call had given it up, but not the lease that another try found under the
+     * same key. */
+    async #endLate(late, call, got) {
+        let granted;
+        try {
+            const reply = await late;
+            granted = reply && reply.status < 300 ? parse(reply.text) : undefined;
+        }
+        catch {
+            if (!got)
+                await this.#abandon(call);
+        }
+        if (!granted || (got && tokensOf(granted) === tokensOf(got)))
+            return;
+        const headers = { 'Fencelock-Lease': String(granted['lease_id']) };
+        await this.#calls.send({ operation: 'release', resource: call.resource, method: 'DELETE', path: '/leases/current', headers, deadline: now() + ABANDON, quiet: true });
+    }
     async *#pages(operation, path, query, member, read) {
         const resource = Object.values(query).join();
         encoded(resource);
@@ -323,6 +347,11 @@ export class Client {
     }
 }
 disposable(Client, (client) => client.close());
+/** What distinguishes one grant from another under the same key. */
+function tokensOf(lease) {
+    const parts = lease['resources'] ?? [lease];
+    return parts.map((each) => each['fencing_token']).join();
+}
 /** Which session's work got a signal. */
 const sessions = new WeakMap();
 /** What leases hold. */
@@ -398,13 +427,13 @@ class Session {
 function isAbort(error) {
     return error instanceof LeaseLost || error?.name === 'AbortError';
 }
-const CLIENT_OPTIONS = ['bearer', 'holder', 'timeout', 'patience', 'poll', 'onRetry', 'fetch'];
+const CLIENT_OPTIONS = ['bearer', 'holder', 'timeout', 'patience', 'poll', 'batchAfter', 'onRetry', 'fetch'];
 /** Refuses what JavaScript lets through. */
 function checkClientOptions(options) {
     refuseUnknown(options, CLIENT_OPTIONS);
     for (const name of ['timeout', 'patience', 'poll'])
         checkMilliseconds(name, options[name]);
-    for (const [name, types] of [['bearer', ['string', 'function']], ['holder', ['string']], ['onRetry', ['function']], ['fetch', ['function']]]) {
+    for (const [name, types] of [['bearer', ['string', 'function']], ['batchAfter', ['number']], ['holder', ['string']], ['onRetry', ['function']], ['fetch', ['function']]]) {
         const value = options[name];
         if (value !== undefined && !types.some((type) => type === typeof value))
             throw new TypeError(`${name} must be a ${types.join(' or a ')}, not ${typeof value}`);

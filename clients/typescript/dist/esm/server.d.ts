@@ -1,4 +1,5 @@
 /** One of a client's URLs: a server, or a load balancer before several. */
+import { Late } from './batch.js';
 /** A fetch as browsers and Node have it. */
 export declare type Fetch = (url: string, init: RequestInit) => Promise<Response>;
 /** A request that came to nothing. */
@@ -20,6 +21,8 @@ export interface Request {
     readonly probe?: number | undefined;
     /** The caller's; aborted, the request rejects with its reason. */
     readonly signal?: AbortSignal | undefined;
+    /** Gets the outcome of a try that was given up in a batch which others wait for. */
+    readonly late?: ((outcome: Late) => void) | undefined;
 }
 export interface Answer {
     /** When the request was sent. */
@@ -36,9 +39,11 @@ export interface Listener {
 export declare class Server {
     #private;
     readonly url: string;
-    constructor(url: string, fetch: Fetch);
+    constructor(url: string, fetch: Fetch, batchAfter: number);
     /** Sends a request, and rejects with NoAnswer, the error of a refusal, or the reason of its signal. */
     ask(request: Request): Promise<Answer>;
     /** Reads a stream of events until it ends. It begins within `limit`, or not at all. */
     listen(path: string, headers: Record<string, string>, limit: number, { signal, opened, heard }: Listener): Promise<void>;
 }
+/** The JSON object that a text is, if it is one. */
+export declare function parse(text: string): Record<string, unknown> | undefined;

@@ -1,4 +1,5 @@
 /** One of a client's URLs: a server, or a load balancer before several. */
+import { ALONE, Batcher, operationOf } from './batch.js';
 import { now, onAbort } from './clock.js';
 import { FencelockError, refusal, Refused } from './errors.js';
 /** A request that came to nothing. */
@@ -24,7 +25,8 @@ export class Server {
     #name = ''; // of the server that answered last (Fencelock-Server)
     #names = new Set(); // of all that answered
     #shared = false; // several servers answer here, in turn
-    constructor(url, fetch) {
+    #batcher;
+    constructor(url, fetch, batchAfter) {
         const base = globalThis.location?.href;
         let parsed;
         try {
@@ -38,6 +40,10 @@ export class Server {
         }
         this.url = parsed.href.replace(/\/+$/, '');
         this.#fetch = fetch;
+        this.#batcher = new Batcher(batchAfter, (body, authorization, signal) => {
+            const headers = { 'Content-Type': 'application/json', ...(authorization && { Authorization: authorization }) };
+            return this.#exchange({ method: 'POST', path: '/locks/batch', headers, body }, signal);
+        });
     }
     /** Sends a request, and rejects with NoAnswer, the error of a refusal, or the reason of its signal. */
     async ask(request) {
@@ -48,12 +54,16 @@ export class Server {
         if (giveUp)
             signal.addEventListener('abort', giveUp, { once: true });
         const probed = request.probe ? this.#probe(controller, request.probe) : undefined;
+        let unsent = false;
+        const left = (late) => (late ? request.late?.(late) : (unsent = true));
         try {
-            return await this.#fetched(request, controller.signal);
+            return this.#judged(request, await this.#reply(request, controller.signal, left));
         }
         catch (error) {
             if (error instanceof FencelockError)
                 throw error;
+            if (unsent && error instanceof NoAnswer)
+                throw new NoAnswer(error.message, false);
             throw controller.signal.aborted ? controller.signal.reason : new NoAnswer(reason(error), !isUnsent(error));
         }
         finally {
@@ -93,21 +103,39 @@ export class Server {
             controller.abort(); // what is not read
         }
     }
-    async #fetched(request, signal) {
-        const { method, headers, body } = request;
+    /** Sends a request alone or in a batch. */
+    async #reply(request, signal, left) {
+        const operation = operationOf(request);
+        if (!operation)
+            return this.#exchange(request, signal);
+        const reply = await this.#batcher.gather(operation, signal, left);
+        if (reply !== ALONE)
+            return reply;
+        try {
+            return await this.#exchange(request, signal);
+        }
+        finally {
+            this.#batcher.ended();
+        }
+    }
+    async #exchange({ method, path, headers, body }, signal) {
         const sent = now();
         const init = { method, headers, signal, redirect: 'manual' };
         if (body !== undefined)
             init.body = body;
-        const response = await this.#fetch(this.url + request.path, init);
+        const response = await this.#fetch(this.url + path, init);
         const text = await textOf(response);
         this.#answered(response);
+        const header = (name) => response.headers.get(name) ?? '';
+        return { sent, status: response.status, text, retryAfter: header('retry-after'), requestId: header('x-request-id'), location: header('location') };
+    }
+    #judged(request, reply) {
         try {
-            return { sent, body: judge(request, response, text) };
+            return { sent: reply.sent, body: judge(request, reply) };
         }
         catch (error) {
             if (error instanceof FencelockError)
-                Object.assign(error, { url: this.url, requestId: response.headers.get('x-request-id') ?? '' });
+                Object.assign(error, { url: this.url, requestId: reply.requestId });
             throw error;
         }
     }
@@ -165,30 +193,29 @@ async function textOf(response) {
     }
 }
 /** Where a redirect points, without the path, which may have a lease id in it. */
-function target(response) {
+function target({ location }) {
     try {
-        return new URL(response.headers.get('location') ?? '').origin;
+        return new URL(location).origin;
     }
     catch {
         return 'another path';
     }
 }
-function judge(request, response, text) {
-    const { operation, resource } = request;
-    const { status } = response;
-    const body = parse(text);
+function judge({ operation, resource }, reply) {
+    const { status } = reply;
+    const body = parse(reply.text);
     if (status >= 300 && status < 400) {
-        throw refusal(operation, resource, status, { title: `a redirect to ${target(response)}, which is not followed: is the address right?` }, '');
+        throw refusal(operation, resource, status, { title: `a redirect to ${target(reply)}, which is not followed: is the address right?` }, '');
     }
     if (status < 200 || status >= 300) {
-        throw refusal(operation, resource, status, body ?? {}, response.headers.get('retry-after') ?? '');
+        throw refusal(operation, resource, status, body ?? {}, reply.retryAfter);
     }
     if (!body && status !== 204)
         throw new Refused(`${operation}: the answer is not the lock service's: is the address right?`);
     return body ?? {};
 }
 /** The JSON object that a text is, if it is one. */
-function parse(text) {
+export function parse(text) {
     if (!text.startsWith('{'))
         return undefined; // an exception would cost as much as the rest of the client
     try {

@@ -18,6 +18,8 @@ export class Tries {
     ambiguous = false;
     /** A try was broken off, if it is still set when the call has ended. */
     underWay = false;
+    /** The outcomes of tries that were given up in batches. */
+    late = [];
     patience;
     deadline;
     #waitUntil;
