@@ -266,23 +266,27 @@ func (w *web) fault(t *testing.T) {
 // workers are the ids of the processes, once all run.
 func (w *web) workers(t *testing.T) (pids []int) {
 	t.Helper()
-	file := fmt.Sprintf("/proc/%[1]d/task/%[1]d/children", w.process.Pid)
 	testenv.Eventually(t, time.Minute, func() error {
-		raw, err := os.ReadFile(file)
-		if err != nil {
-			return err
-		}
-		pids = nil
-		for field := range strings.FieldsSeq(string(raw)) {
-			if pid, err := strconv.Atoi(field); err == nil {
-				pids = append(pids, pid)
-			}
-		}
-		if len(pids) < webWorkers {
+		if pids = childrenOf(t, w.process); len(pids) < webWorkers {
 			return fmt.Errorf("%d workers", len(pids))
 		}
 		return nil
 	})
+	return pids
+}
+
+// childrenOf are the processes that a process has started.
+func childrenOf(t *testing.T, process *os.Process) (pids []int) {
+	t.Helper()
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%[1]d/task/%[1]d/children", process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for field := range strings.FieldsSeq(string(raw)) {
+		if pid, err := strconv.Atoi(field); err == nil {
+			pids = append(pids, pid)
+		}
+	}
 	return pids
 }
 

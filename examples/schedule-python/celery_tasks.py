@@ -17,16 +17,17 @@ app.conf.worker_prefetch_multiplier = 1
 
 # Made before the workers fork: each of them has connections of its own.
 client = Client(os.environ["FENCELOCK_URL"], holder="celery")
+TTL = float(os.environ.get("LEASE_TTL", "30"))  # seconds, after which another worker may have what a dead one held
 
 
 # A task that does not get its locks soon makes room for others, and is tried again.
-@app.task(autoretry_for=(HeldError, LeaseLostError, UnavailableError), retry_backoff=True, retry_backoff_max=2, max_retries=None)
-def invoice(customer, seconds):
-    with client.lock(f"invoices/{customer}", ttl=30, wait=2) as lease, client.lock("pdf", slots=3, ttl=30, wait=2) as slot:
+@app.task(bind=True, autoretry_for=(HeldError, LeaseLostError, UnavailableError), retry_backoff=True, retry_backoff_max=2, max_retries=None)
+def invoice(self, customer, seconds):
+    with client.lock(f"invoices/{customer}", ttl=TTL, wait=2) as lease, client.lock("pdf", slots=3, ttl=TTL, wait=2) as slot:
         began = time.time_ns()
         time.sleep(seconds)  # render it
         lease.check()
-        log(f"{customer} {slot.slot} {lease.token} {began} {time.time_ns()}")  # where others are: give the token to the storage
+        log(f"{customer}/{self.request.id} {slot.slot} {lease.token} {began} {time.time_ns()}")  # where others are: give the token to the storage
 
 
 def log(line):

@@ -248,10 +248,11 @@ public final class FencelockClient implements AutoCloseable {
             Lease lease = granted(resources, options, waitUntil);
             if (!lease.validity().isZero()) return lease;
             // This process was paused, or the answer was late: what is left of the wait is another's turn.
-            lease.releaseLater();
             if (Clock.now() >= waitUntil) {
+                lease.releaseLater(); // the call is to end
                 throw Errors.unavailable("acquire " + Errors.shown(lease.resource()), lease.resource(), "the lease expired before the response arrived; a longer ttl may help");
             }
+            lease.finish();
         }
     }
 
