@@ -76,7 +76,7 @@ func TestAbandonedStreamsAreNotRead(t *testing.T) {
 	_ = client.Close()
 	testenv.Eventually(t, 10*time.Second, func() error {
 		state := []unix.PollFd{{Events: unix.POLLRDHUP}}
-		if err := socket.Control(func(fd uintptr) { state[0].Fd = int32(fd); _, _ = unix.Poll(state, 0) }); err != nil { //nolint:gosec // a descriptor fits
+		if err := socket.Control(func(fd uintptr) { state[0].Fd = int32(fd); _, _ = unix.Poll(state, 0) }); err != nil {
 			return err
 		}
 		if state[0].Revents == 0 {

@@ -28,6 +28,9 @@ func (s plainSeals) OpenMessage(sealed string) (string, bool) {
 	return text, ok && s.secret != ""
 }
 
+func (plainSeals) LeaseKey() string          { return "" }
+func (plainSeals) OpensLeaseKey(string) bool { return false }
+
 // TestForgedMessages: nobody without the secret makes an event, or makes one happen again.
 func TestForgedMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -29,9 +29,15 @@ type Seals interface {
 	OpenMessage(sealed string) (text string, ok bool)
 }
 
+// Secrets are those of a server.
+type Secrets interface {
+	Seals
+	Keys
+}
+
 // The topics and the pace of a Relay.
 const (
-	topicListen = "listen" // a server has a reader: its name
+	topicListen = "listen" // a server has a reader: its name; or which lease key it has
 	topicEvents = "events" // a sealed batch
 	batchPause  = 100 * time.Millisecond
 	maxBatch    = 512
@@ -41,13 +47,14 @@ const (
 )
 
 // Relay passes events on between the servers of a cluster, while one of them has a
-// reader. Otherwise it sends nothing. Batches are sealed; that a server listens is not,
-// since a lie about it costs a few messages and shows nobody anything.
+// reader. Otherwise it only compares the servers' lease keys. Batches are sealed; that a
+// server listens is not, since a lie about it costs a few messages and shows nobody anything.
 type Relay struct {
 	hub      *Hub
 	channels []Channel
 	seals    Seals
 	logger   *slog.Logger
+	keys     *keyWatch
 
 	mu      sync.Mutex
 	recent  deadlines.Map[batchID, struct{}] // batches that have come
@@ -57,9 +64,14 @@ type Relay struct {
 
 // NewRelay makes a Relay over the channels, so many that one of them works whenever
 // there is a quorum.
-func NewRelay(hub *Hub, channels []Channel, seals Seals, logger *slog.Logger) *Relay {
-	return &Relay{hub: hub, channels: channels, seals: seals, logger: logger}
+func NewRelay(hub *Hub, channels []Channel, secrets Secrets, logger *slog.Logger) *Relay {
+	r := &Relay{hub: hub, channels: channels, seals: secrets, logger: logger}
+	r.keys = newKeyWatch(hub.server, secrets, func(ctx context.Context, word string) { r.tell(ctx, topicListen, word) }, logger)
+	return r
 }
+
+// LeaseKeysDiffer is how many other servers have lease ids that do not open here.
+func (r *Relay) LeaseKeysDiffer() int { return r.keys.differing() }
 
 // batch is events that one server sends to the others.
 type batch struct {
@@ -86,12 +98,13 @@ func (r *Relay) Run(ctx context.Context) error {
 	for _, c := range r.channels {
 		wg.Go(func() {
 			c.Hear(ctx, topicListen, func(server string) {
-				if server != r.hub.server && r.hub.wanted() {
+				if !r.keys.heard(server) && server != r.hub.server && r.hub.wanted() {
 					signal(wanted)
 				}
 			})
 		})
 	}
+	wg.Go(func() { r.keys.run(ctx) })
 	wg.Go(func() { r.listen(ctx) })
 	wg.Go(func() { r.send(ctx, wanted) })
 	wg.Wait()

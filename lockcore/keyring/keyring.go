@@ -11,9 +11,11 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash"
+	"slices"
 	"sync"
 
 	"github.com/fencelock/fencelock/lockcore/node"
@@ -144,6 +146,16 @@ func (r *Ring) named(id []byte) *key {
 	}
 	return nil
 }
+
+// Name is the public name of the key that seals: every lease id shows it.
+func (r *Ring) Name() string { return r.keys[0].name() }
+
+// Knows reports whether a key of that name opens.
+func (r *Ring) Knows(name string) bool {
+	return slices.ContainsFunc(r.keys, func(k *key) bool { return k.name() == name })
+}
+
+func (k *key) name() string { return hex.EncodeToString(k.id[:]) }
 
 // SealCursor encrypts the position of a listing. The text opens only with the same
 // use, which is the caller and the list's prefix.

@@ -107,13 +107,37 @@ func (b *Backend) open(ctx context.Context) error {
 	return nil
 }
 
+// secrets are this server's, and the lease keys that are configured; nil for none.
+type secrets struct {
+	events.Seals
+	leaseKeys func() *keyring.Ring
+}
+
+// LeaseKey is part of events.Keys.
+func (s secrets) LeaseKey() string {
+	if s.leaseKeys == nil {
+		return ""
+	}
+	return s.leaseKeys().Name()
+}
+
+// OpensLeaseKey is part of events.Keys.
+func (s secrets) OpensLeaseKey(name string) bool {
+	return s.leaseKeys != nil && s.leaseKeys().Knows(name)
+}
+
 // Start runs what the nodes and the events need until ctx ends.
 func (b *Backend) Start(ctx context.Context, parts *errgroup.Group) {
+	relay := events.NewRelay(b.Events, b.channels, secrets{b.Locker, b.opts.LeaseKeys}, b.opts.Logger)
+	b.opts.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "fencelock_lease_keys_differ",
+		Help: "Other servers whose lease ids get 404 here, since their FENCELOCK_LEASE_KEY_FILE is another one.",
+	}, func() float64 { return float64(relay.LeaseKeysDiffer()) }))
 	for _, run := range []func(context.Context) error{
 		b.Locker.Run,
 		b.Events.Run,
 		events.NewFollower(b.Events, b.Locker).Run,
-		events.NewRelay(b.Events, b.channels, b.Locker, b.opts.Logger).Run,
+		relay.Run,
 		b.watchFile,
 	} {
 		parts.Go(func() error {

@@ -1,0 +1,182 @@
+package events
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Keys are what seals a server's lease ids.
+type Keys interface {
+	// LeaseKey names the configured key that seals, "" where the cluster's own secret does.
+	// The name reveals nothing of the key.
+	LeaseKey() string
+	// OpensLeaseKey reports whether a configured key of that name opens lease ids here.
+	OpensLeaseKey(name string) bool
+}
+
+// The pace at which servers compare their lease keys: each message is a commit on some
+// engines.
+const (
+	answerTime   = 2 * time.Second
+	answerPause  = time.Second / 2 // a question comes on several channels
+	comparePause = 10 * time.Minute
+	differPause  = time.Minute // while some differ
+	maxCompared  = 1000        // servers, since anybody may send such messages
+)
+
+// A message about lease keys is one of the topic listen: whether it is a question, the
+// server, and the name of its key. It is not sealed, as servers with different keys could
+// not read it; a lie costs a line in the log.
+const (
+	keysAsked  = "keys?"
+	keysAnswer = "keys."
+	noKey      = "-"
+)
+
+// keyWatch finds out whether the other servers' lease ids open here.
+type keyWatch struct {
+	server string
+	keys   Keys
+	tell   func(ctx context.Context, word string)
+	logger *slog.Logger
+	asked  chan struct{} // another server asks
+
+	mu     sync.Mutex
+	others map[string]otherKey // by server
+	differ int
+}
+
+type otherKey struct {
+	name string
+	at   time.Time
+}
+
+func newKeyWatch(server string, keys Keys, tell func(ctx context.Context, word string), logger *slog.Logger) *keyWatch {
+	return &keyWatch{server: server, keys: keys, tell: tell, logger: logger, asked: make(chan struct{}, 1), others: make(map[string]otherKey)}
+}
+
+// run asks soon after the start, when this server's key changes, and, where a key is
+// configured, from time to time. It answers the others' questions.
+func (w *keyWatch) run(ctx context.Context) {
+	var wg sync.WaitGroup
+	wg.Go(func() { w.answer(ctx) })
+	for pause(ctx, answerTime); ctx.Err() == nil; { // until this server hears the others
+		begun, name := time.Now(), w.keys.LeaseKey()
+		w.say(ctx, keysAsked)
+		pause(ctx, answerTime)
+		w.forget(begun)
+		for w.keys.LeaseKey() == name && !w.due(begun) && ctx.Err() == nil {
+			pause(ctx, time.Second)
+		}
+	}
+	wg.Wait()
+}
+
+// due reports whether to ask again. Of two servers that differ one has a configured key.
+func (w *keyWatch) due(asked time.Time) bool {
+	passed := time.Since(asked)
+	return passed >= comparePause && w.keys.LeaseKey() != "" || passed >= differPause && w.differing() > 0
+}
+
+func (w *keyWatch) answer(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.asked:
+		}
+		pause(ctx, answerPause)
+		select {
+		case <-w.asked:
+		default:
+		}
+		w.say(ctx, keysAnswer)
+	}
+}
+
+func (w *keyWatch) say(ctx context.Context, kind string) {
+	name := w.keys.LeaseKey()
+	if name == "" {
+		name = noKey
+	}
+	w.tell(ctx, strings.Join([]string{kind, w.server, name}, " "))
+}
+
+// heard takes a message. It reports false for one that is not about lease keys.
+func (w *keyWatch) heard(word string) bool {
+	parts := strings.Split(word, " ")
+	if len(parts) != 3 || parts[0] != keysAsked && parts[0] != keysAnswer {
+		return false
+	}
+	server, name := parts[1], parts[2]
+	if server == w.server || !fits(server) || !fits(name) {
+		return true
+	}
+	if parts[0] == keysAsked {
+		signal(w.asked)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, known := w.others[server]; known || len(w.others) < maxCompared {
+		w.others[server] = otherKey{name, time.Now()}
+	}
+	w.compare()
+	return true
+}
+
+// forget forgets the servers that have not been heard since, and compares this server's
+// present key with the others'.
+func (w *keyWatch) forget(since time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for server, key := range w.others {
+		if key.at.Before(since) {
+			delete(w.others, server)
+		}
+	}
+	w.compare()
+}
+
+// differing is how many other servers have lease ids that do not open here.
+func (w *keyWatch) differing() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.differ
+}
+
+// compare logs when the first server differs, and when none does any more; w.mu is held.
+func (w *keyWatch) compare() {
+	before := w.differ
+	w.differ = 0
+	var server, why string
+	for other, key := range w.others {
+		if reason := w.refuses(key.name); reason != "" {
+			server, why = other, reason
+			w.differ++
+		}
+	}
+	switch {
+	case before == 0 && w.differ > 0:
+		w.logger.Warn("leases of another server get 404 here", slog.String("reason", why), slog.String("server", server), slog.String("its_key", w.others[server].name), slog.String("own_key", w.keys.LeaseKey()))
+	case before > 0 && w.differ == 0:
+		w.logger.Info("the lease ids of all servers open here again")
+	}
+}
+
+// refuses says why lease ids that a key of another server seals do not open here; "" if
+// they do.
+func (w *keyWatch) refuses(name string) string {
+	switch own := w.keys.LeaseKey(); {
+	case name == noKey && own == "", name != noKey && w.keys.OpensLeaseKey(name):
+		return ""
+	case own == "":
+		return "it has a FENCELOCK_LEASE_KEY_FILE, and this server has none: give all servers the same"
+	case name == noKey:
+		return "it has no FENCELOCK_LEASE_KEY_FILE, and this server has one: give all servers the same"
+	default:
+		return "its FENCELOCK_LEASE_KEY_FILE begins with a key that this server's lacks: add the key to the file of every server before it is the first line of one"
+	}
+}

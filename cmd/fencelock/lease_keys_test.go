@@ -1,0 +1,85 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/fencelock/fencelock/internal/testenv"
+)
+
+// TestLeaseKeysThatDiffer: two servers with different FENCELOCK_LEASE_KEY_FILEs, and a
+// rotation in the wrong and in the right order. A lease of the one gets 404 through the
+// other while its key is not there, and both say why.
+func TestLeaseKeysThatDiffer(t *testing.T) {
+	t.Parallel()
+	for name, shared := range map[string]func(t *testing.T) string{
+		"redis":    func(t *testing.T) string { t.Helper(); return redisAddrs(testenv.StartRedisN(t, 3)) },
+		"postgres": func(t *testing.T) string { t.Helper(); return "FENCELOCK_STORE=" + testenv.StartPostgres(t).OwnerURL() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			leaseKeysDiffer(t, shared(t))
+		})
+	}
+}
+
+func leaseKeysDiffer(t *testing.T, env string) {
+	t.Helper()
+	one, two := "k1 "+strings.Repeat("1e", 32)+"\n", "k2 "+strings.Repeat("2e", 32)+"\n"
+	files := [2]string{filepath.Join(t.TempDir(), "a"), filepath.Join(t.TempDir(), "b")}
+	begin := func(i int, keys string) *process {
+		writeFile(t, files[i], keys)
+		return start(t, env, "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_LEASE_KEY_FILE="+files[i])
+	}
+	a, b := begin(0, one), begin(1, two)
+	differ := func(p *process, n int) {
+		t.Helper()
+		p.until(fmt.Sprintf("%d servers differ", n), func() bool { return strings.Contains(p.scrape(), fmt.Sprintf("\nfencelock_lease_keys_differ %d\n", n)) })
+	}
+	see := func(p *process, lease string, status int) {
+		t.Helper()
+		p.wants(p.ask(nil, "GET", "/leases/current", "", "Fencelock-Lease: "+lease), status)
+	}
+	warned := func(p *process, n int) {
+		t.Helper()
+		if got := strings.Count(p.logged(), "FENCELOCK_LEASE_KEY_FILE begins with a key that this server's lacks"); got != n {
+			t.Errorf("%d warnings, want %d:\n%s", got, n, p.logged())
+		}
+	}
+	differ(a, 1)
+	differ(b, 1)
+	warned(a, 1)
+	warned(b, 1)
+	see(b, a.acquire(`{"resource":"first","ttl_ms":60000}`).LeaseID, http.StatusNotFound)
+
+	writeFile(t, files[1], one)
+	differ(a, 0)
+	differ(b, 0)
+	lease := a.acquire(`{"resource":"second","ttl_ms":60000}`).LeaseID
+	see(b, lease, http.StatusOK)
+
+	writeFile(t, files[0], two+one) // before the other server knows it
+	differ(b, 1)
+	differ(a, 0) // it opens what the other one seals
+	warned(b, 2)
+	see(b, lease, http.StatusOK)
+	early := a.acquire(`{"resource":"third","ttl_ms":60000}`).LeaseID
+	see(b, early, http.StatusNotFound)
+	writeFile(t, files[1], one+two) // its lease has not been lost
+	differ(b, 0)
+	see(b, early, http.StatusOK)
+
+	writeFile(t, files[1], two+one)
+	tries := 0
+	b.until("its key is the new one", func() bool {
+		tries++
+		id := b.acquire(fmt.Sprintf(`{"resource":"try/%d","ttl_ms":250}`, tries)).LeaseID
+		return id[:6] == early[:6] // version and key
+	})
+	warned(a, 1)
+	warned(b, 2)
+	see(a, b.acquire(`{"resource":"fourth","ttl_ms":60000}`).LeaseID, http.StatusOK)
+}
