@@ -58,7 +58,7 @@ func run() error {
 	if err := errors.Join(errN, errTTL, err); err != nil {
 		return err
 	}
-	config.MaxConns = int32(deposits) //nolint:gosec // a few
+	config.MaxConns = int32(deposits)
 	before := map[string]int{"goroutines": runtime.NumGoroutine(), "sockets": sockets()}
 	opts := []client.Option{client.WithTimeout(2 * time.Second)}
 	if slices.Contains(os.Args, "batches") {
