@@ -8,6 +8,10 @@
 //		return pgguard.Do(ctx, pool, l, func(tx pgx.Tx) error { … })
 //	})
 //
+// Without Wait a call waits as long as its context allows. Errors match, by errors.Is, ErrHeld (another has the resource:
+// try later), ErrUnavailable (safe to repeat), ErrLeaseLost (stop, and acquire again; a stale token matches it, too),
+// ErrDenied, ErrInvalid and ErrClosed. Close waits until all work has released its leases: for SIGTERM.
+//
 // The guarantee: while the context that Do gives is not cancelled, the lease is
 // valid as far as this process knows: validity is counted on the monotonic
 // clock from before the request was sent, and the context is cancelled, with
