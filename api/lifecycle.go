@@ -130,7 +130,7 @@ func (l *lifecycle) Extend(ctx context.Context, who *access.Identity, leaseID st
 }
 
 // Release is Service.Release on behalf of who. The Service publishes the event
-// (redlock.Config.Released), with the resources and tokens.
+// (sets.Config.Released), with the resources and tokens.
 func (l *lifecycle) Release(ctx context.Context, who *access.Identity, leaseID string) error {
 	ctx = onBehalfOf(ctx, who)
 	err := l.service.Release(ctx, leaseID)

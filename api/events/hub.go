@@ -107,7 +107,7 @@ func (h *Hub) Stop() { h.stop.Do(func() { close(h.stopped) }) }
 // Listened reports whether there is a reader, here or at another server.
 func (h *Hub) Listened() bool { return h.on.Load() }
 
-// Released is for redlock.Config: a lease was released.
+// Released is for sets.Config: a lease was released.
 func (h *Hub) Released(resource string, token fencing.Token) {
 	if h.Recording() {
 		h.Publish(Event{Kind: wire.EventReleased, Event: wire.Event{Resource: resource, FencingToken: int64(token)}})

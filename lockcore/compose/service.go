@@ -39,8 +39,12 @@ type Resources interface {
 	Rings() []*keyring.Ring
 	// ReadRings reads the keys from the nodes. The error is a *QuorumError.
 	ReadRings(ctx context.Context) error
-	// Retract retracts the votes that won a part, wherever its resource is now.
+	// Ring is the present keys of the quorum that granted a part.
+	Ring(p *redlock.Part) *keyring.Ring
+	// Retract retracts the votes that won a part, wherever its resource is now. RetractLater
+	// does it when the place of a request that was broken off is given up, too.
 	Retract(p *redlock.Part)
+	RetractLater(p *redlock.Part)
 }
 
 // Service takes leases of one or several resources. It is safe for concurrent use.
@@ -86,7 +90,7 @@ func (s *Service) Acquire(ctx context.Context, req lockcore.AcquireRequest) (loc
 	if err != nil {
 		return lockcore.Lease{}, err
 	}
-	return seal(one.Caller, []*redlock.Part{taken}), nil
+	return s.seal(one.Caller, []*redlock.Part{taken}), nil
 }
 
 // acquire acquires one resource, wherever it is. What moves while it waits is waited for

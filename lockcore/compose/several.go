@@ -182,7 +182,7 @@ func (r *reservation) grant(ctx context.Context) (lockcore.Lease, error) {
 	if err != nil {
 		return lockcore.Lease{}, partEnded(err)
 	}
-	lease := seal(r.req.Caller, r.parts)
+	lease := r.seal(r.req.Caller, r.parts)
 	lease.Validity = validity
 	return lease, nil
 }
@@ -225,12 +225,12 @@ func idsOf(taken []*redlock.Part) []keyring.LeaseID {
 }
 
 // seal makes the caller's lease of the parts.
-func seal(caller string, taken []*redlock.Part) lockcore.Lease {
+func (s *Service) seal(caller string, taken []*redlock.Part) lockcore.Lease {
 	leases := make([]lockcore.Lease, 0, 1)
 	for _, p := range taken {
 		leases = append(leases, p.Lease)
 	}
-	return together(taken[0].Ring().SealLease(caller, idsOf(taken)), leases)
+	return together(s.resources.Ring(taken[0]).SealLease(caller, idsOf(taken)), leases)
 }
 
 // dropAll releases the parts, also for a caller that went away. Under an idempotency
@@ -262,7 +262,7 @@ func (s *Service) dropLater(ctx context.Context, taken []*redlock.Part) {
 		}
 	}
 	for _, p := range taken {
-		p.RetractLater()
+		s.resources.RetractLater(p)
 	}
 }
 

@@ -37,9 +37,11 @@ type alone struct{ *redlock.Locker }
 func (l alone) At(_ context.Context, _ string, f func(compose.Resource) error) error {
 	return f(l.Now())
 }
-func (l alone) Rings() []*keyring.Ring              { return []*keyring.Ring{l.Ring()} }
+func (l alone) Rings() []*keyring.Ring              { return []*keyring.Ring{l.Locker.Ring()} }
 func (l alone) ReadRings(ctx context.Context) error { return l.ReadRing(ctx) }
-func (l alone) Retract(p *redlock.Part)             { p.Retract() }
+func (alone) Ring(p *redlock.Part) *keyring.Ring    { return p.Ring() }
+func (alone) Retract(p *redlock.Part)               { p.Retract() }
+func (alone) RetractLater(p *redlock.Part)          { p.RetractLater() }
 
 // cluster is a lock service over fake nodes that vote, without membership: it starts
 // in epoch 1. A test spoils single nodes through answer.

@@ -47,7 +47,7 @@ type Part struct {
 	from  *Locker        // that granted it
 }
 
-// Ring seals the part's lease id.
+// Ring is the present keys of the quorum that granted the part: they seal its lease id.
 func (p *Part) Ring() *keyring.Ring { return p.from.Ring() }
 
 // GrantedBy reports whether this Locker granted the part.

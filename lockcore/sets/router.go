@@ -318,6 +318,12 @@ func (r *router) ReadRings(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// Ring is compose.Resources'.
+func (*router) Ring(p *redlock.Part) *keyring.Ring { return p.Ring() }
+
+// RetractLater is compose.Resources'.
+func (*router) RetractLater(p *redlock.Part) { p.RetractLater() }
+
 // Retract is compose.Resources'.
 func (r *router) Retract(p *redlock.Part) {
 	p.Retract()
