@@ -226,7 +226,7 @@ func parsePosition(cursor string) (p position, err error) {
 		p.token, err = fencing.ParseToken(token)
 	}
 	if err != nil || p.String() != cursor {
-		return p, badField("cursor", "must be the next_cursor of the page before")
+		return p, badField("cursor", "must be the next_cursor of the previous page")
 	}
 	return p, nil
 }

@@ -124,7 +124,7 @@ func (w *guardWatch) call(ctx context.Context, op func(context.Context, fencing.
 	defer cancel()
 	err := op(limited, w.guard)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		err = fmt.Errorf("%w: no answer within %s: %w", fencing.ErrGuardUnavailable, guardTimeout, err)
+		err = fmt.Errorf("%w: no response within %s: %w", fencing.ErrGuardUnavailable, guardTimeout, err)
 	}
 	if errors.Is(err, fencing.ErrGuardUnavailable) && ctx.Err() == nil {
 		w.failed(err)

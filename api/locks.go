@@ -254,7 +254,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if len(cursor) > MaxCursorBytes || !visible(cursor) {
-		return badField("cursor", "must be the next_cursor of the page before")
+		return badField("cursor", "must be the next_cursor of the previous page")
 	}
 	page, err := s.search(asCaller(w, r), text, lockcore.ListRequest{Prefix: prefix, Limit: limit, Cursor: cursor, Show: s.mayRead(w)})
 	if err != nil {

@@ -35,7 +35,7 @@ type sabotage struct {
 	forgetCounts bool // all nodes forget their counters and marks, and stay admitted
 	leaveLock    bool // a lock without an end is left on a node
 	keepLease    bool // releases are answered, and end nothing
-	abandon      bool // clients neither repeat nor give up what got no answer, and live on
+	abandon      bool // clients neither repeat nor give up what got no response, and live on
 	otherKey     bool // a repeat comes with another key, so that it does not find its lease
 	deadPlace    bool // the first place in every queue is of a server that lives and never asks
 	loseLocks    bool // all nodes lose their locks while leases are valid

@@ -308,7 +308,7 @@ func (r *response) refusesBatches() bool {
 }
 
 // endLate ends what tries were granted in batches after their call had given them up, but not the
-// lease that another try found under the same key. Where the batch got no answer and the call no lease, abandon ends it.
+// lease that another try found under the same key. Where the batch got no response and the call no lease, abandon ends it.
 func (c *Client) endLate(ctx context.Context, tries []*gathered, got wire.Lease, abandon func(context.Context)) {
 	for _, g := range tries {
 		select {

@@ -20,7 +20,7 @@ const (
 	maxPause     = time.Second
 	maxPollPause = 300 * time.Millisecond // of a wait without an answer, whose place is kept for 2 s
 	maxWait      = 10 * time.Minute       // that a request may ask a server to wait
-	shortPoll    = time.Second            // the first poll after one that got no answer
+	shortPoll    = time.Second            // the first poll after one that got no response
 	abandonTime  = 10 * time.Second       // to end what no caller waits for any more
 	grace        = time.Second            // after its wait, in which an acquire ends, and a release after work
 	shortestLast = time.Second            // what the last try has, though patience ends earlier
@@ -351,7 +351,7 @@ func mayHaveArrived(err error) bool {
 func reason(err error) string {
 	err = withoutURL(err)
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		return "no answer in time"
+		return "no response in time"
 	}
 	return err.Error()
 }

@@ -187,7 +187,7 @@ func (s *session) exit(ctx context.Context) error {
 	}
 	s.stop()
 	defer s.lease.client.leave()
-	err := s.lease.releaseAfter(ctx) // if no server answers, the TTL ends the lease
+	err := s.lease.releaseAfter(ctx) // if no server responds, the TTL ends the lease
 	if lost == nil && errors.Is(err, ErrLeaseLost) {
 		return failed("release", s.lease.names(), fmt.Errorf("%w: it had ended before", ErrLeaseLost))
 	}

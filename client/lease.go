@@ -348,7 +348,7 @@ func (l *Lease) release(ctx context.Context, deadline time.Time) error {
 
 // releaseAfter releases with a time limit of its own: the caller's context may have
 // ended, and that should not block the resource for the TTL. What no server has answered
-// within a second is done in the background; if none answers at all, the TTL ends the lease.
+// within a second is done in the background; if none responds at all, the TTL ends the lease.
 func (l *Lease) releaseAfter(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
 	err := l.release(ctx, time.Now().Add(grace))

@@ -122,7 +122,7 @@ type response struct {
 	redirect   string        // where a redirect points
 }
 
-var errNotOurs = errors.New("the answer is not the lock service's")
+var errNotOurs = errors.New("the response did not come from the lock service")
 
 // maxBody bounds an answer, in bytes: the longest is a page of locks.
 const maxBody = 16 << 20
@@ -140,7 +140,7 @@ func responseOf(resp *http.Response) (r response, err error) {
 		r.redirect = target(resp)
 	}
 	if r.body, err = io.ReadAll(io.LimitReader(resp.Body, maxBody)); err != nil {
-		return r, fmt.Errorf("the answer broke off: %w", err)
+		return r, fmt.Errorf("the response broke off: %w", err)
 	}
 	return r, nil
 }

@@ -54,7 +54,7 @@ func acquisitionOf(opts []AcquireOption) acquisition {
 func TTL(d time.Duration) AcquireOption { return func(a *acquisition) { a.ttl = d } }
 
 // Wait limits how long to wait in the queue; 0 does not wait, as TryAcquire and TryDo
-// do. The call ends a second after it at most, also while no server answers. Default: as
+// do. The call ends a second after it at most, also while no server responds. Default: as
 // long as the context allows.
 func Wait(d time.Duration) AcquireOption { return func(a *acquisition) { a.wait = d } }
 

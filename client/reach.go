@@ -24,7 +24,7 @@ type peer struct {
 	names   map[string]bool // of those that answered before
 	shared  bool            // several servers answer here, in turn
 	last    time.Time       // when it answered last
-	silent  time.Time       // when a probe last got no answer
+	silent  time.Time       // when a probe last got no response
 	probing chan struct{}   // has one place: one at a time probes
 }
 

@@ -2,7 +2,7 @@ package client
 
 import "time"
 
-// WithPatience sets how long a call is repeated that fails: that no server answers, or
+// WithPatience sets how long a call is repeated that fails: that no server responds, or
 // that servers answer they cannot serve it now, for want of a quorum or over a limit.
 // Default 15s; 0 does not repeat. An nginx with its default settings answers 502 for up to
 // 10 s after both of two servers were restarted, one after the other. This is the rule for every method of a Client and a

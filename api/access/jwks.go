@@ -193,7 +193,7 @@ func (i *Issuer) get(ctx context.Context, address string, into any) error {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answers %s", address, resp.Status)
+		return fmt.Errorf("%s responded %s", address, resp.Status)
 	}
 	if err := json.UnmarshalRead(http.MaxBytesReader(nil, resp.Body, maxDocument), into); err != nil {
 		return fmt.Errorf("%s does not respond like an issuer: %w", address, err)

@@ -49,7 +49,7 @@ func Files() map[string]File {
 		body, err := static.ReadFile("static/" + name)
 		kind, ok := types[path.Ext(name)]
 		if err != nil || !ok {
-			panic(fmt.Sprintf("console: %s is no file that can be served: %v", name, err))
+			panic(fmt.Sprintf("console: %s cannot be served: %v", name, err))
 		}
 		sum := sha256.Sum256(body)
 		files[name] = File{Body: body, Type: kind, ETag: `"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`}

@@ -135,7 +135,7 @@ func (f *lockFlags) obtain(ctx context.Context, stderr io.Writer, resources []st
 	return lease, nil
 }
 
-// saying tells once that a request is repeated: no server answers, or none can serve it.
+// saying tells once that a request is repeated: no server responds, or none can serve it.
 func (f *lockFlags) saying(stderr io.Writer) client.Option {
 	var once sync.Once
 	return client.WithOnRetry(func(r client.Retry) {

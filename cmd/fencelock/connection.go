@@ -266,9 +266,9 @@ func readEvents(body io.Reader, each func(kind string, data []byte) error) error
 func noAnswer(err error) error {
 	text := "no server answered in time"
 	if said, ok := errors.AsType[plainError](err); ok {
-		text = "no server answers: " + said.text
+		text = "no server responds: " + said.text
 	} else if failed, ok := errors.AsType[*url.Error](err); ok {
-		text = "no server answers: " + failed.URL + " " + cause.InWords(failed.Err)
+		text = "no server responds: " + failed.URL + " " + cause.InWords(failed.Err)
 	}
 	return plainError{text: text + whereElse, cause: errors.Join(client.ErrUnavailable, err)}
 }

@@ -34,7 +34,7 @@ func TestEtcdThatCannotBeUsed(t *testing.T) {
 		store string
 		says  []string
 	}{
-		"unreachable":           {"etcd://u:hunter2@127.0.0.1:" + port + "/p", []string{"no etcd answers at 127.0.0.1:" + port, "start it"}},
+		"unreachable":           {"etcd://u:hunter2@127.0.0.1:" + port + "/p", []string{"no etcd responds at 127.0.0.1:" + port, "start it"}},
 		"wrong password":        {"etcd://app:hunter2@" + host(users) + "/p", []string{`refuses the user "app"`, "correct them"}},
 		"no user":               {"etcd://" + host(users) + "/p", []string{"asks for a user"}},
 		"no rights":             {"etcd://app:right@" + host(users) + "/p", []string{"/p/", "grant-permission"}},

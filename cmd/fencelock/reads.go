@@ -26,7 +26,7 @@ func whoAmICommand() *cobra.Command {
 prefix the resource begins with decides. Without access control everybody may do
 everything, and nobody has a name.
 
-Exit codes: 0; 69 if no server answers; 77 if the server does not know you; 2 for wrong
+Exit codes: 0; 69 if no server responds; 77 if the server does not know you; 2 for wrong
 usage.`,
 		Example: "  fencelock whoami\n  FENCELOCK_BEARER_TOKEN_FILE=ci.token fencelock whoami -o json",
 		Args:    noArgs,
@@ -68,7 +68,7 @@ func historyCommand() *cobra.Command {
 		Long: `Show the latest writes and claims of a guarded record, the newest first, refused ones too.
 The service keeps the last hundred of a record. Writes to your own tables are not in it.
 
-Exit codes: 0, also for a record that nobody wrote; 69 if no server answers; 77 without
+Exit codes: 0, also for a record that was never written; 69 if no server responds; 77 without
 the right to read; 2 for wrong usage.`,
 		Example: "  fencelock history accounts/alice\n  fencelock history accounts/alice -o json | jq '.[] | select(.accepted | not)'",
 		Args:    exactArgs(1, "RESOURCE"),
@@ -92,7 +92,7 @@ the right to read; 2 for wrong usage.`,
 
 func printAttempts(w io.Writer, attempts []wire.Attempt) error {
 	if len(attempts) == 0 {
-		_, err := fmt.Fprintln(w, "nobody wrote or claimed it")
+		_, err := fmt.Fprintln(w, "the record was never written or claimed")
 		return err
 	}
 	table := &screen.Table{}
@@ -132,7 +132,7 @@ it is for people and dashboards, and no lock primitive.
 
 With -o json each event is a line of JSON, with its kind in "event".
 
-Exit codes: 0 after Ctrl-C; 69 if no server answers, or when the stream ends; 77 if the
+Exit codes: 0 after Ctrl-C; 69 if no server responds, or when the stream ends; 77 if the
 server does not know you; 2 for wrong usage.`,
 		Example: "  fencelock events\n  fencelock events orders/ --recent 20 -o json | jq .event",
 		Args:    maxArgs(1, "PREFIX"),

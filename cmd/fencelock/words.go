@@ -39,7 +39,7 @@ func plain(err error) error {
 		return plainError{text: problemInWords(problem), cause: err}
 	case errors.Is(err, client.ErrUnavailable):
 		_, reason, _ := strings.Cut(err.Error(), client.ErrUnavailable.Error()+": ")
-		return plainError{cause: err, text: "no server answers: " + cmp.Or(reason, "the service is unavailable") + whereElse}
+		return plainError{cause: err, text: "no server responds: " + cmp.Or(reason, "the service is unavailable") + whereElse}
 	}
 	if failed, ok := errors.AsType[*client.Error](err); ok { // the command names the operation already
 		return plainError{text: strings.TrimPrefix(failed.Err.Error(), "client: "), cause: err}

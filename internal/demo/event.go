@@ -73,7 +73,7 @@ func (e Event) Sentence() string {
 	case Expired:
 		return "its lease expires, which it cannot know"
 	case Continued:
-		return "continues (SIGCONT), and knows of nothing"
+		return "continues (SIGCONT), unaware of it"
 	case Wrote:
 		if e.Token != 0 {
 			return fmt.Sprintf("writes the balance with token %s: %d", short(e.Token), e.Balance)

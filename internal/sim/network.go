@@ -61,7 +61,7 @@ func (m *message) rank() rank { return m.sort }
 const portTimeout = 200 * time.Millisecond
 
 var (
-	errLost = errors.New("no answer within the node's time limit")
+	errLost = errors.New("no response within the node's time limit")
 	errDown = errors.New("the node is known to be down")
 )
 

@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	errNoAnswer    = errors.New("no answer in time")
+	errNoAnswer    = errors.New("no response in time")
 	errImplausible = errors.New("it granted a token that no cluster can have reached")
 )
 

@@ -29,7 +29,7 @@ type Attempt struct {
 // VoteTaken is a node's reply, as far as the attempt waited for it.
 type VoteTaken struct {
 	Node   string
-	Reason string // "granted", "held by another lease", "no answer in time", …
+	Reason string // "granted", "held by another lease", "no response in time", …
 	At     time.Time
 	Grant  fencing.Token // of a granted vote
 }

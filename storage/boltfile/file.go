@@ -30,7 +30,7 @@ func (e *DamagedError) Error() string {
 	return fmt.Sprintf("%s is damaged and is not used: %v. Move it away to start with a new file. "+
 		"The locks and the guarded records in it are then lost; the tokens of the new file are larger because they start at the clock. "+
 		"Wait until the leases have ended before you start: their holders may still work. "+
-		"A copy made while the server was stopped may stand in its place, but its tokens continue where it ends",
+		"You can replace it with a copy that was made while the server was stopped, but tokens then continue from that copy",
 		e.Path, e.Cause)
 }
 

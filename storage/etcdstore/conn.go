@@ -199,7 +199,7 @@ func (c *conn) origin(ctx context.Context, member uint64) (o origin, err error) 
 	}, nil
 }
 
-var errNoMember = errors.New("the member that answered before does not answer now")
+var errNoMember = errors.New("the member that responded earlier does not respond now")
 
 // status asks a member for its state.
 func (c *conn) status(ctx context.Context, member uint64) (found *clientv3.StatusResponse, err error) {

@@ -53,7 +53,7 @@ func hinted(err error, t *target) error {
 	case errors.As(err, new(*loginError)) && errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%w: it runs, and checks passwords slowly: look at its load, and at its --bcrypt-cost", err)
 	case unanswered(err), errors.As(err, new(net.Error)):
-		return fmt.Errorf("no etcd answers at %s: start it, or correct the addresses, and write etcds:// if it speaks TLS: %w", strings.Join(t.hosts, ", "), err)
+		return fmt.Errorf("no etcd responds at %s: start it, or correct the addresses, and write etcds:// if it speaks TLS: %w", strings.Join(t.hosts, ", "), err)
 	}
 	return err
 }

@@ -66,7 +66,7 @@ func inTime(err, before error) error {
 	case before != nil && !errors.Is(before, context.DeadlineExceeded):
 		return before
 	}
-	return fmt.Errorf("no answer in time: check that Postgres runs, and that this machine reaches it: %w", err)
+	return fmt.Errorf("no response in time: check that Postgres runs, and that this machine reaches it: %w", err)
 }
 
 // Of the processes that are in the way the longest transaction is named. A role without

@@ -105,7 +105,7 @@ func receive(p *pgconn.Pipeline, s statement) error {
 	}
 	reader, ok := got.(*pgconn.ResultReader)
 	if !ok {
-		return fmt.Errorf("the server answers %T to a statement", got)
+		return fmt.Errorf("the server responded %T to a statement", got)
 	}
 	for reader.NextRow() {
 		if s.row != nil && err == nil {
@@ -167,7 +167,7 @@ func (r *reading) params() [][]byte {
 	return [][]byte{texts(pgtype.ByteaOID, r.keys), from.raw, to.raw, sizes.raw}
 }
 
-var errMalformed = errors.New("the server's answer is not one of the schema fencelock of this version")
+var errMalformed = errors.New("the server's response does not fit the schema fencelock of this version")
 
 // row takes one row: how many have written (-2), the status (-1), of the keys (0), or of
 // a range (1…).

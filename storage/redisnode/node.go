@@ -141,4 +141,4 @@ func isTimeout(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()
 }
 
-var errTimeout = errors.New("no answer within the node's time limit")
+var errTimeout = errors.New("no response within the node's time limit")

@@ -65,7 +65,7 @@ func (s *Store) explained(err error) error {
 	}
 	if why := s.session.connected(); why != nil {
 		if waits := leaderless(s.target.hosts); waits != nil {
-			return fmt.Errorf("the ensemble has no leader: %s runs, and serves nobody before a majority of the ensemble does; start the other servers: %w", strings.Join(waits, ", "), why)
+			return fmt.Errorf("the ensemble has no leader: %s runs, but serves no client until a majority of the ensemble runs: start the other servers: %w", strings.Join(waits, ", "), why)
 		}
 		return fmt.Errorf("no server of %s opens a session within %s: %w. Check the addresses, and that a majority of the ensemble runs", strings.Join(s.target.hosts, ", "), s.opts.Patience, why)
 	}

@@ -216,7 +216,7 @@ func (s *session) connected() error {
 }
 
 // errSlow: the connection was given up, since the server had not answered in time.
-var errSlow = errors.New("no answer in time")
+var errSlow = errors.New("no response in time")
 
 var errNoSession = errors.New("it takes connections but opens no session: it may be without a quorum of its ensemble")
 
@@ -272,7 +272,7 @@ func call[T any](ctx context.Context, s *session, do func(*zk.Conn) (T, error)) 
 }
 
 func (s *session) unanswered(ctx context.Context) error {
-	return fmt.Errorf("no answer in time: %w", cmp.Or(s.connected(), ctx.Err()))
+	return fmt.Errorf("no response in time: %w", cmp.Or(s.connected(), ctx.Err()))
 }
 
 // leave breaks the connection, so that the client turns to the next server.

@@ -161,7 +161,7 @@ export class Calls {
     const what = resource ? `${operation} ${shown(resource)}` : operation;
     const { left, kept } = tries.wait();
     const { limit, probe } = tries.limit(this.#tryLimit(tries), unasked, kept);
-    if (limit <= 0) return unavailable(what, resource, 'no answer in time');
+    if (limit <= 0) return unavailable(what, resource, 'no response in time');
     const headers = await this.#headers(call, kept < left ? kept : 0);
     const body = call.body && JSON.stringify(call.body(left));
     tries.number++;

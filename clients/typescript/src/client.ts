@@ -20,7 +20,7 @@ export interface ClientOptions {
   /** The most that one try at one server takes, beyond what it waits in the queue; 5000. A try ends
    * earlier when its answer is overdue by what answers have taken: the next server is asked then. */
   timeout?: number | undefined;
-  /** For how long a call is repeated that fails, from its first failure: that no server answers,
+  /** For how long a call is repeated that fails, from its first failure: that no server responds,
    * or none has a quorum; 15000. Then it rejects with Unavailable. Every server is asked at least
    * once; a wait in the queue is no failure. An acquire with `wait` ends a second after it at most, whatever
    * the servers do, and a lease that is kept alive is extended for as long as it lives. */
@@ -146,7 +146,7 @@ export class Client {
   }
 
   /** Tells who holds a resource, as `inspect` does: now, and after each change; undefined while it is
-   * unknown, because no server answers or there is no quorum. A change is told as soon as the service's events show it,
+   * unknown, because no server responds or there is no quorum. A change is told as soon as the service's events show it,
    * or after 10 s; after 1 s while no server sends events. Tokens never fall; a holder that
    * comes and goes between two looks is left out. It ends with the loop over it, and rejects with
    * the error of any other refusal, and with Closed. */

@@ -88,7 +88,7 @@ export class Server {
   /** Sends a request, and rejects with NoAnswer, the error of a refusal, or the reason of its signal. */
   async ask(request: Request): Promise<Answer> {
     const controller = new AbortController();
-    const timer = setTimeout(() => controller.abort(new NoAnswer('no answer in time', true)), request.limit);
+    const timer = setTimeout(() => controller.abort(new NoAnswer('no response in time', true)), request.limit);
     const { signal } = request;
     const giveUp = signal && (() => controller.abort(signal.reason));
     if (giveUp) signal.addEventListener('abort', giveUp, { once: true });
@@ -179,7 +179,7 @@ export class Server {
     this.#name = name;
   }
 
-  /** Asks now and then whether the server answers at all while a request waits there: a frozen
+  /** Asks now and then whether the server responds at all while a request waits there: a frozen
    * one would keep it until the end of its wait. Behind a load balancer the probe may ask
    * another server, and says nothing about it. */
   #probe(waiting: AbortController, limit: number): () => void {
@@ -235,7 +235,7 @@ function judge({ operation, resource }: Request, reply: Reply): Record<string, u
   if (status < 200 || status >= 300) {
     throw refusal(operation, resource, status, body ?? {}, reply.retryAfter);
   }
-  if (!body && status !== 204) throw new Refused(`${operation}: the answer is not the lock service's: is the address right?`);
+  if (!body && status !== 204) throw new Refused(`${operation}: the response did not come from the lock service: is the address right?`);
   return body ?? {};
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/random"
 )
 
-var errFake = errors.New("no answer in time")
+var errFake = errors.New("no response in time")
 
 // fakeNode has a name and refuses to be observed; what else a test calls it brings itself.
 type fakeNode struct {

@@ -156,7 +156,7 @@ func (n *busyNode) Submit(op *node.Op, i int, sink node.Sink) {
 	reply := node.Reply{Outcome: node.Granted, Existing: true}
 	if op.Kind == node.OpEnqueue {
 		if n.refuse--; n.refuse >= 0 {
-			reply = node.Reply{Err: errors.New("no answer in time")}
+			reply = node.Reply{Err: errors.New("no response in time")}
 		} else {
 			n.taken = append(n.taken, op.Ticket.ID)
 		}

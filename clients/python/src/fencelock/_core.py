@@ -33,7 +33,7 @@ RELEASED = "it was released"  # why such a lease is over
 _FIRST_PAUSE, _MAX_PAUSE = 0.05, 1.0  # seconds between tries
 _ABANDON = 10.0  # seconds to end what a request that was given up may have
 _LONGEST_WAIT = 600.0  # seconds that a request may ask a server to wait
-_SHORT_POLL = 1.0  # seconds of the first poll after one that got no answer
+_SHORT_POLL = 1.0  # seconds of the first poll after one that got no response
 GRACE = 1.0  # seconds after its wait in which an acquire ends, and a release at the end of a block
 _SHORTEST_LAST = 1.0  # seconds that the last try has, though patience ends earlier
 _SHORTEST_TRY = 0.25  # seconds
@@ -254,7 +254,7 @@ class Protocol:
         return Send(server, data, limit, probe)
 
     def probe(self, server: Server, limit: float) -> Send:
-        """Asks whether a server answers at all, whatever it says."""
+        """Asks whether a server responds at all, whatever it says."""
         return self._request(server, "GET", "/healthz", NOTHING, [], limit)
 
     def _try_limit(self, rounds: int) -> float:
@@ -278,7 +278,7 @@ class Protocol:
         pause = _FIRST_PAUSE
         while True:
             retry_after = 0.0
-            failure = self._unavailable(what, resource, "no answer in time")
+            failure = self._unavailable(what, resource, "no response in time")
             for i in range(len(self.servers)):
                 at = (self._first + i) % len(self.servers)
                 sent = self.now()
@@ -374,7 +374,7 @@ class Protocol:
     def _result(what: str, answer: _http.Answer) -> Dict[str, Any]:
         result = _json(answer)
         if answer.status != 204 and not result:
-            raise RefusedError(f"{what}: the answer is not the lock service's: is the address right?")
+            raise RefusedError(f"{what}: the response did not come from the lock service: is the address right?")
         return result
 
     def within(self, timeout: Optional[float], what: str, steps: Steps[T]) -> Steps[T]:
@@ -429,7 +429,7 @@ class Protocol:
 
     def finish(self, grant: Grant, deadline: float) -> Steps[Tuple[str, bool]]:
         """Releases a lease whose work has ended. Returns why the lease had ended before, "" if it
-        had not, and whether it may still be there: if no server answers at all, its TTL ends it."""
+        had not, and whether it may still be there: if no server responds at all, its TTL ends it."""
         try:
             yield from self.release(grant, deadline)
         except LeaseLostError:
@@ -624,7 +624,7 @@ class Acquisition:
 
     def in_doubt(self) -> bool:
         """Whether a request that failed may have been granted: it was broken off, or a try of it
-        got no answer."""
+        got no response."""
         return self._tries.ambiguous or self._tries.under_way
 
     def abandon(self) -> Steps[None]:

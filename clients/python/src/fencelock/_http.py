@@ -14,7 +14,7 @@ _MAX_BODY = 16 << 20
 
 
 class Malformed(Exception):
-    """What came is no HTTP answer, or broke off."""
+    """The response is not HTTP, or it broke off."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Parser:
         body = self._read_body(status, headers, ended=not data)
         if body is None:
             if not data:
-                raise Malformed("the answer broke off")
+                raise Malformed("the response broke off")
             if len(self._data) > _MAX_BODY:
                 raise Malformed("the answer is too long")
             return None

@@ -228,7 +228,7 @@ def _finish_all() -> None:
 def _left(deadline: float) -> float:
     left = deadline - time.monotonic()
     if left <= 0:
-        raise socket.timeout("no answer in time")
+        raise socket.timeout("no response in time")
     return left
 
 
@@ -388,7 +388,7 @@ class Client:
 
     def watch(self, resource: str) -> Iterator[Optional[LockState]]:
         """Tells who holds a resource, as ``inspect`` does: now, and after each change; None while
-        it is unknown, because no server answers or there is no quorum. A change is told as soon as the
+        it is unknown, because no server responds or there is no quorum. A change is told as soon as the
         service's events show it, or after 10 s; after 1 s while no server sends events.
         Tokens never fall; a holder that comes and goes between two looks is left out."""
         watched = Watched()
@@ -513,7 +513,7 @@ class Client:
                 stop.watch(None)
             # Other connections to a server that swallows requests are no better.
             pool.drop(request.server)
-            raise NoAnswer("no answer in time" if isinstance(e, socket.timeout) else str(e), sent) from None
+            raise NoAnswer("no response in time" if isinstance(e, socket.timeout) else str(e), sent) from None
         finally:
             if sock is not None:
                 sock.close()

@@ -261,7 +261,7 @@ class Client:
             return answer
         except (OSError, _http.Malformed, asyncio.TimeoutError) as e:
             self._drop(request.server)
-            raise NoAnswer("no answer in time" if isinstance(e, asyncio.TimeoutError) else str(e), sent) from None
+            raise NoAnswer("no response in time" if isinstance(e, asyncio.TimeoutError) else str(e), sent) from None
         finally:
             if writer is not None:
                 writer.transport.abort()

@@ -7,7 +7,7 @@ from typing import Any, Mapping, Optional
 
 class FencelockError(Exception):
     """Any failure of a call. ``kind`` is the problem type of the service's answer
-    ("lock-held", "no-quorum", …), ``status`` its HTTP status; "" and 0 if there was no answer.
+    ("lock-held", "no-quorum", …), ``status`` its HTTP status; "" and 0 if there was no response.
     ``url`` is the server that was asked last, and ``request_id`` the X-Request-Id of its answer."""
 
     kind: str = ""

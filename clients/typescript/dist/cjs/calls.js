@@ -119,7 +119,7 @@ class Calls {
         const { left, kept } = tries.wait();
         const { limit, probe } = tries.limit(this.#tryLimit(tries), unasked, kept);
         if (limit <= 0)
-            return (0, errors_js_1.unavailable)(what, resource, 'no answer in time');
+            return (0, errors_js_1.unavailable)(what, resource, 'no response in time');
         const headers = await this.#headers(call, kept < left ? kept : 0);
         const body = call.body && JSON.stringify(call.body(left));
         tries.number++;

@@ -1,10 +1,10 @@
 /** What a call of the client can reject with. */
 /** Any failure of a call. */
 export declare class FencelockError extends Error {
-    /** The problem type of the service's answer ("lock-held", "no-quorum", …); "" if there was no answer. Those of a
+    /** The problem type of the service's response ("lock-held", "no-quorum", …); "" if there was no response. Those of a
      * later service may be others. */
     kind: string;
-    /** Its HTTP status; 0 if there was no answer. */
+    /** Its HTTP status; 0 if there was no response. */
     status: number;
     /** What the call was about; several have ", " between them. */
     resource: string;

@@ -4,10 +4,10 @@ Object.defineProperty(exports, "__esModule", { value: true });
 exports.about = exports.lost = exports.waitsForItself = exports.unavailable = exports.refusal = exports.shown = exports.Closed = exports.OtherLease = exports.Refused = exports.Denied = exports.Unavailable = exports.StaleToken = exports.LeaseLost = exports.Held = exports.FencelockError = void 0;
 /** Any failure of a call. */
 class FencelockError extends Error {
-    /** The problem type of the service's answer ("lock-held", "no-quorum", …); "" if there was no answer. Those of a
+    /** The problem type of the service's response ("lock-held", "no-quorum", …); "" if there was no response. Those of a
      * later service may be others. */
     kind = '';
-    /** Its HTTP status; 0 if there was no answer. */
+    /** Its HTTP status; 0 if there was no response. */
     status = 0;
     /** What the call was about; several have ", " between them. */
     resource = '';

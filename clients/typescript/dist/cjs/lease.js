@@ -122,7 +122,7 @@ class Lease {
         this.#gone = RELEASED;
     }
     /** Ends a lease whose work has ended, as `do` does, in a second: what no server has answered by then
-     * is done in the background, and if none answers at all, its TTL ends the lease.
+     * is done in the background, and if none responds at all, its TTL ends the lease.
      * Returns the loss, if it was lost before. */
     async finish() {
         if (this.#gone === RELEASED)

@@ -52,7 +52,7 @@ class Server {
     /** Sends a request, and rejects with NoAnswer, the error of a refusal, or the reason of its signal. */
     async ask(request) {
         const controller = new AbortController();
-        const timer = setTimeout(() => controller.abort(new NoAnswer('no answer in time', true)), request.limit);
+        const timer = setTimeout(() => controller.abort(new NoAnswer('no response in time', true)), request.limit);
         const { signal } = request;
         const giveUp = signal && (() => controller.abort(signal.reason));
         if (giveUp)
@@ -156,7 +156,7 @@ class Server {
         this.#names.add(name);
         this.#name = name;
     }
-    /** Asks now and then whether the server answers at all while a request waits there: a frozen
+    /** Asks now and then whether the server responds at all while a request waits there: a frozen
      * one would keep it until the end of its wait. Behind a load balancer the probe may ask
      * another server, and says nothing about it. */
     #probe(waiting, limit) {
@@ -216,7 +216,7 @@ function judge({ operation, resource }, reply) {
         throw (0, errors_js_1.refusal)(operation, resource, status, body ?? {}, reply.retryAfter);
     }
     if (!body && status !== 204)
-        throw new errors_js_1.Refused(`${operation}: the answer is not the lock service's: is the address right?`);
+        throw new errors_js_1.Refused(`${operation}: the response did not come from the lock service: is the address right?`);
     return body ?? {};
 }
 /** The JSON object that a text is, if it is one. */

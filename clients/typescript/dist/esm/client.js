@@ -87,7 +87,7 @@ export class Client {
         }
     }
     /** Tells who holds a resource, as `inspect` does: now, and after each change; undefined while it is
-     * unknown, because no server answers or there is no quorum. A change is told as soon as the service's events show it,
+     * unknown, because no server responds or there is no quorum. A change is told as soon as the service's events show it,
      * or after 10 s; after 1 s while no server sends events. Tokens never fall; a holder that
      * comes and goes between two looks is left out. It ends with the loop over it, and rejects with
      * the error of any other refusal, and with Closed. */

@@ -68,7 +68,7 @@ export declare class Lease {
      * may not have been released: repeat it, or let the TTL end it. */
     release(): Promise<void>;
     /** Ends a lease whose work has ended, as `do` does, in a second: what no server has answered by then
-     * is done in the background, and if none answers at all, its TTL ends the lease.
+     * is done in the background, and if none responds at all, its TTL ends the lease.
      * Returns the loss, if it was lost before. */
     finish(): Promise<LeaseLost | undefined>;
     /** For logs: the tokens, and neither the id nor a proof. */

@@ -3,8 +3,8 @@ import { now } from './clock.js';
 import { OtherLease } from './errors.js';
 export const FIRST_PAUSE = 50; // milliseconds between tries
 const MAX_PAUSE = 1000;
-const MAX_POLL_PAUSE = 500; // after no answer to a poll: its place is kept for two seconds
-const SHORT_POLL = 1000; // of the first poll after one that got no answer
+const MAX_POLL_PAUSE = 500; // after no response to a poll: its place is kept for two seconds
+const SHORT_POLL = 1000; // of the first poll after one that got no response
 export const GRACE = 1000; // after its wait, in which an acquire ends, and a release after work
 const SHORTEST_LAST = 1000; // that the last try has, though patience ends earlier
 export const SHORTEST_TRY = 250;

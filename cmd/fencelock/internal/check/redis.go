@@ -92,7 +92,7 @@ func (r *Report) ask(ctx context.Context, url string) (n redisNode, ok bool) {
 	n.alone, n.protected, n.encrypted = config.OnLoopback(opts.Addr), opts.Password != "", opts.TLSConfig != nil
 	if opts.TLSConfig != nil {
 		if opts.TLSConfig.InsecureSkipVerify {
-			r.Add(Risky, n.name, "skip_verify in its address: whoever is on the way to it can take its place", "remove that; SSL_CERT_FILE names a private authority")
+			r.Add(Risky, n.name, "skip_verify in its address: anyone on the network path can impersonate the node", "remove that; SSL_CERT_FILE names a private authority")
 		}
 		opts.TLSConfig.VerifyConnection = func(s tls.ConnectionState) error { n.cert = s.PeerCertificates[0]; return nil }
 	}

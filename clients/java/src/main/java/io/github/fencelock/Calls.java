@@ -147,7 +147,7 @@ final class Calls {
             Tries.Wait wait = tries.waiting();
             Tries.Limit limit = tries.limit(tryLimit(), unasked, wait.kept());
             if (limit.limit() <= 0) {
-                failed(Errors.unavailable(call, "no answer in time"));
+                failed(Errors.unavailable(call, "no response in time"));
                 return;
             }
             byte[] body = call.body() == null ? null : call.body().apply(wait.left() / Clock.MILLISECOND);

@@ -104,7 +104,7 @@ public final class FencelockClient implements AutoCloseable {
             return this;
         }
 
-        /** For how long a call is repeated that fails, from its first failure: that no server answers, or none has a quorum; 15 s.
+        /** For how long a call is repeated that fails, from its first failure: that no server responds, or none has a quorum; 15 s.
          * Then it throws UnavailableException. Every server is asked at least once; a wait in the queue is no failure. An acquire with a
          * wait ends a second after it at most, and a lease that is kept alive is extended for as long as it lives. */
         public Builder patience(Duration patience) {
@@ -287,7 +287,7 @@ public final class FencelockClient implements AutoCloseable {
         }
     }
 
-    /** Ends all that a request that its caller gave up may have: its lease, and its place in the queue. If no server answers, the TTL does. */
+    /** Ends all that a request that its caller gave up may have: its lease, and its place in the queue. If no server responds, the TTL does. */
     private void abandon(Call call) {
         calls.send(call.cancelled(), Bounds.until(Clock.in(Tries.ABANDON)));
     }

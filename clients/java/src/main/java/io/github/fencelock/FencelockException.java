@@ -13,12 +13,12 @@ public sealed class FencelockException extends RuntimeException
         super(message);
     }
 
-    /** The problem type of the service's answer ("lock-held", "no-quorum", …); "" if there was no answer. */
+    /** The problem type of the service's response ("lock-held", "no-quorum", …); "" if there was no response. */
     public String kind() {
         return kind;
     }
 
-    /** The HTTP status of the answer; 0 if there was no answer. */
+    /** The HTTP status of the response; 0 if there was no response. */
     public int status() {
         return status;
     }

@@ -150,7 +150,7 @@ public final class Lease implements AutoCloseable {
 
     /**
      * Releases the lease. What no server has answered within a second, or when the thread is interrupted, is done in the background,
-     * and if none answers at all, its TTL ends the lease. Throws LeaseLostException if the lease was lost before.
+     * and if none responds at all, its TTL ends the lease. Throws LeaseLostException if the lease was lost before.
      */
     @Override
     public void close() {

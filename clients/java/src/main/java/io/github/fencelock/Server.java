@@ -63,7 +63,7 @@ final class Server {
     void ask(CompletableFuture<Answer> asked, Call call, Map<String, String> headers, byte[] body, long limit, long probe, boolean here) {
         HttpRequest request = request(call, headers, body);
         long sent = Clock.now();
-        Future<?> timer = transport.after(limit, () -> asked.completeExceptionally(new NoAnswer("no answer in time", true)));
+        Future<?> timer = transport.after(limit, () -> asked.completeExceptionally(new NoAnswer("no response in time", true)));
         Probe probing = probe > 0 ? new Probe(asked, probe) : null;
         asked.whenComplete((answer, error) -> {
             timer.cancel(false);
@@ -165,7 +165,7 @@ final class Server {
     }
 
     /**
-     * Asks now and then whether the server answers at all while a request waits there: a frozen one would keep it until
+     * Asks now and then whether the server responds at all while a request waits there: a frozen one would keep it until
      * the end of its wait. Behind a load balancer the probe may ask another server, and says nothing about it.
      */
     private final class Probe {

@@ -11,8 +11,8 @@ import java.util.concurrent.ThreadLocalRandom;
 final class Tries {
     static final long FIRST_PAUSE = 50 * MILLISECOND;
     private static final long MAX_PAUSE = SECOND;
-    private static final long MAX_POLL_PAUSE = 500 * MILLISECOND; // after no answer to a poll: its place is kept for two seconds
-    private static final long SHORT_POLL = SECOND; // of the first poll after one that got no answer
+    private static final long MAX_POLL_PAUSE = 500 * MILLISECOND; // after no response to a poll: its place is kept for two seconds
+    private static final long SHORT_POLL = SECOND; // of the first poll after one that got no response
     /** After its wait, in which an acquire ends, and a release after work. */
     static final long GRACE = SECOND;
     private static final long SHORTEST_LAST = SECOND; // that the last try has, though patience ends earlier
