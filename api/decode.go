@@ -34,7 +34,7 @@ type acquireBody struct {
 // acquisition is an acquire request.
 type acquisition struct {
 	lockcore.AcquireRequest
-	namesWait bool // wait_ms was given: Prefer is no substitute for it
+	namesWait bool // wait_ms was given: Prefer is not a substitute for it
 }
 
 // longestHold bounds max_hold_ms: ten years are as good as none.

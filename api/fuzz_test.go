@@ -200,7 +200,7 @@ func FuzzValue(f *testing.F) {
 
 // FuzzPathResource: whatever is accepted keeps the rules of a resource, and
 // every resource that keeps them is found by its escaped name, with its slashes
-// encoded or as they stand.
+// encoded or as they are.
 func FuzzPathResource(f *testing.F) {
 	for _, seed := range []string{"orders/42", "orders%2F42", "a%252Fb", "%", "%zz", "%00", "%FF", "é", "", "a%20b", "..", "%C2%85"} {
 		f.Add(seed)

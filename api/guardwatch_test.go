@@ -182,7 +182,7 @@ func TestGuardErrorsByKind(t *testing.T) {
 		f.write(http.StatusServiceUnavailable)
 		f.fails(&f.writes, fmt.Errorf("%w: connection refused", fencing.ErrGuardUnavailable))
 		f.write(http.StatusServiceUnavailable)
-		f.fails(&f.writes, &fencing.StaleTokenError{Resource: "a", Presented: 1, Highest: 2}) // is no failure
+		f.fails(&f.writes, &fencing.StaleTokenError{Resource: "a", Presented: 1, Highest: 2}) // is not a failure
 		f.write(http.StatusPreconditionFailed)
 		f.metrics(guardMetrics(0, 0, 2, 1))
 		time.Sleep(6 * time.Second)

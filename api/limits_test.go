@@ -21,8 +21,8 @@ import (
 type limitRow struct {
 	access string // the caller's line
 	change func(*api.Options)
-	// reach reaches the limit with requests that go on until they are let go, and returns
-	// how to try once more.
+	// reach reaches the limit with requests that continue until they are let go, and returns
+	// how to try again.
 	reach func(t *testing.T, s *service, f *fake) (more func() answered, letGo func())
 }
 

@@ -99,7 +99,7 @@ func (s *Server) cancel(w http.ResponseWriter, r *http.Request) error {
 	return noContent(w)
 }
 
-// prefer applies what the request prefers to wait: for want of a wait_ms, or as the
+// prefer applies what the request prefers to wait: for lack of a wait_ms, or as the
 // bound of this request of several under an idempotency key.
 func (req *acquisition) prefer(w http.ResponseWriter, r *http.Request) error {
 	wait, preferred, err := preferredWait(r)

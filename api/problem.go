@@ -134,7 +134,7 @@ func (a *refusal) details(err error) {
 	})
 	describe(err, func(e *lockcore.OtherLeaseError) {
 		a.held(&e.HeldError)
-		a.retryAfter = 0 // to wait helps nobody
+		a.retryAfter = 0 // to wait does not help
 		a.Detail = fmt.Sprintf("the lease with token %d does not hold the resource, and nothing was changed: the lease with token %d holds it now; break that one if it is in your way", e.Named, e.Token)
 	})
 	describe(err, a.noQuorum)

@@ -24,7 +24,7 @@ func (g *largeGuard) Usage(ctx context.Context) (fencing.Usage, error) {
 	return fencing.Usage{Records: g.counts}, ctx.Err()
 }
 
-// A storage that takes long to count is counted seldom, and callers go on by the last count meanwhile.
+// A storage that takes long to count is counted seldom, and callers continue by the last count meanwhile.
 func TestRecordsAreCountedSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		guard := &largeGuard{}

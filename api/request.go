@@ -83,7 +83,7 @@ func pathResource(r *http.Request, prefix string) (string, error) {
 }
 
 // namedResource is the resource of a part of the request's path: percent-decoded once,
-// slashes as they stand or encoded. A proxy that normalises paths makes another resource
+// slashes as they are or encoded. A proxy that normalises paths makes another resource
 // of some names, "b" of "a/../b", and this server sees only the result. So such a name
 // must be in a header as well, and a header that is sent must agree with the path. The
 // error is a *lockcore.FieldError.

@@ -450,7 +450,7 @@ func TestACancelledCallInABatch(t *testing.T) {
 	})
 }
 
-// Whose batch gets no answer, after it was given up, is ended once more: the batch may have taken effect in between.
+// Whose batch gets no answer, after it was given up, is ended again: the batch may have taken effect in between.
 func TestACancelledCallInABatchWithoutAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, at := atCounter(t, "http://one", client.WithPatience(0))
@@ -502,7 +502,7 @@ func TestACancelledBatch(t *testing.T) {
 		if batch.Context().Err() == nil {
 			t.Error("the batch was not cancelled")
 		}
-		for range 3 { // the first is ended once more, since its batch may have taken effect in between
+		for range 3 { // the first is ended again, since its batch may have taken effect in between
 			cancel := at.next(t)
 			wantPath(t, cancel, "POST /cancel")
 			cancel.answer <- response(cancel.Request, http.StatusNoContent, nil)

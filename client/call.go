@@ -137,7 +137,7 @@ func (t *tries) failing() time.Duration {
 }
 
 // answered says whether a server of the service answered with the error, and not a proxy
-// for want of one.
+// for lack of one.
 func answered(err error) bool {
 	problem, ok := asType[*ProblemError](err)
 	return ok && problem.Type != noType

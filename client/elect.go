@@ -24,7 +24,7 @@ import (
 // ErrUnavailable, which WithOnRetry observes. When a leader dies, the next one leads after
 // its TTL at the latest.
 //
-// Watch tells who leads, also to processes that are no candidates.
+// Watch tells who leads, also to processes that are not candidates.
 func (c *Client) Elect(ctx context.Context, resource string, lead func(context.Context, *Lease) error, opts ...DoOption) error {
 	for {
 		led, lost := false, false

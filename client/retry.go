@@ -3,7 +3,7 @@ package client
 import "time"
 
 // WithPatience sets how long a call is repeated that fails: that no server responds, or
-// that servers answer they cannot serve it now, for want of a quorum or over a limit.
+// that servers answer they cannot serve it now, for lack of a quorum or over a limit.
 // Default 15s; 0 does not repeat. An nginx with its default settings answers 502 for up to
 // 10 s after both of two servers were restarted, one after the other. This is the rule for every method of a Client and a
 // Lease:
@@ -15,7 +15,7 @@ import "time"
 //     the call returns ErrUnavailable, a second later at most.
 //   - An acquire with a Wait (TryDo and TryAcquire have one of 0) ends a second after it at
 //     most, whatever the servers do.
-//   - To wait in the queue is no failure. Without a Wait, Do and Acquire wait as long as
+//   - To wait in the queue is not a failure. Without a Wait, Do and Acquire wait as long as
 //     their context allows. Waiting requests fail once there has been no quorum for 5 s, so
 //     that by default such a Do returns ErrUnavailable about 20 s after the quorum was lost.
 //   - A lease that is kept alive is extended for as long as it lives, whatever the

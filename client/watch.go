@@ -32,7 +32,7 @@ const (
 // show it, or after 10 s; after 1 s while no server sends events.
 //
 // ErrUnavailable says that the holder is unknown; the lock that follows says that it is
-// known again. Any other error ends the watch, as the end of ctx does, which is no error:
+// known again. Any other error ends the watch, as the end of ctx does, which is not an error:
 // ErrDenied, ErrInvalid, ErrClosed, or another *ProblemError.
 func (c *Client) Watch(ctx context.Context, resource string) iter.Seq2[Lock, error] {
 	return func(yield func(Lock, error) bool) {

@@ -20,7 +20,7 @@ import (
 // nothing at all.
 type Guard interface {
 	// Claim raises the mark of resource to token, before the holder's first
-	// read, and returns the record as it stands; a resource never written has
+	// read, and returns the record as it is; a resource never written has
 	// Version 0 and a nil Value.
 	Claim(ctx context.Context, resource string, token Token) (Record, error)
 	// Write raises the mark to token and replaces the value.

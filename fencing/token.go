@@ -20,7 +20,7 @@ const MaxToken Token = 1<<53 - 1
 // ErrMalformedToken says that a text is not a decimal number in [1, MaxToken].
 var ErrMalformedToken = errors.New("malformed fencing token")
 
-// ParseToken reads a token from its decimal text, as it stands in the
+// ParseToken reads a token from its decimal text, as it is in the
 // Fencing-Token header: digits only, no sign, no space, no leading zero.
 // The error wraps ErrMalformedToken.
 func ParseToken(text string) (Token, error) {

@@ -19,7 +19,7 @@ var (
 	// ErrOtherLease: another lease holds the resource than the one to break. See
 	// OtherLeaseError.
 	ErrOtherLease = errors.New("another lease holds the resource")
-	// ErrNotHeld: the lease has ended, or never was: the text is no lease id, or one
+	// ErrNotHeld: the lease has ended, or never was: the text is not a lease id, or one
 	// of another caller or cluster, or was edited. Not worth a retry.
 	ErrNotHeld = errors.New("lease not held")
 	// ErrMaxHold: the lease is at its maximum hold time.

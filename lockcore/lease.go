@@ -62,7 +62,7 @@ type Lease struct {
 	// Acquired is when it was granted, on the granting server's wall clock: of
 	// several resources when the last of them was taken.
 	Acquired time.Time
-	// MaxHoldRemaining is how long extensions may go on; negative if unbounded.
+	// MaxHoldRemaining is how long extensions may continue; negative if unbounded.
 	MaxHoldRemaining time.Duration
 	Holder           string
 	Metadata         json.RawMessage

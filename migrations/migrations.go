@@ -39,7 +39,7 @@ func Store() Migrations {
 // Names mean what is in pg_catalog, whatever operators another role has made in a
 // schema of the installing role's path.
 //
-// One installation at a time goes on: the first one of a schema makes it, which the
+// One installation at a time continues: the first one of a schema makes it, which the
 // others wait for, and later ones lock its table version. Both need a right. (An
 // advisory lock needs none: any role that could log in was able to hold it.)
 const header = `BEGIN ISOLATION LEVEL READ COMMITTED;

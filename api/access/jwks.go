@@ -25,7 +25,7 @@ const (
 	fetchPause   = time.Minute      // between two fetches
 	firstPause   = 5 * time.Second  // the same while no keys are known
 	keysFresh    = 30 * time.Minute // then keys are fetched again
-	keysAge      = time.Hour        // then they are not used any more: the issuer may have withdrawn one
+	keysAge      = time.Hour        // then they are no longer used: the issuer may have withdrawn one
 	keysWait     = 2 * time.Second  // how long a request waits for a fetch
 	maxDocument  = 1 << 20          // bytes
 )

@@ -128,7 +128,7 @@ func (i *Issuer) remember(at [sha256.Size]byte, v verified) {
 type keySet struct {
 	algorithms []jose.SignatureAlgorithm
 	keys       []jose.JSONWebKey
-	ends       time.Time // when the keys are not used any more
+	ends       time.Time // when the keys are no longer used
 }
 
 // lack tells whether the token names a key that is not in the set.

@@ -256,7 +256,7 @@ func TestABrokenFileKeepsTheOneBefore(t *testing.T) {
 		t.Errorf("after broken files: %v, %v", again, err)
 	}
 
-	// Another token and other rules; what was used goes on being counted.
+	// Another token and other rules; what was used continues being counted.
 	write("w token=" + tokenHash("t") + " acquire=* requests=0.001 waiters=1 held=7")
 	if err := k.Load(); err != nil {
 		t.Fatal(err)

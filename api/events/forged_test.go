@@ -69,7 +69,7 @@ func TestForgedMessages(t *testing.T) {
 				t.Errorf("%s: %d events", name, n)
 			}
 		}
-		if n := strings.Count(log.String(), "a message of another server was refused"); n != 1 {
+		if n := strings.Count(log.String(), "a message from another server was refused"); n != 1 {
 			t.Errorf("%d lines:\n%s", n, log.String())
 		}
 		recorded := seals.sealed(made(8, 0))

@@ -314,7 +314,7 @@ func (r *Reader) Wake() <-chan struct{} { return r.wake }
 // Stopped is closed when the server stops.
 func (r *Reader) Stopped() <-chan struct{} { return r.hub.stopped }
 
-// Resume goes back to just behind the event of this id. If that is not kept any more,
+// Resume goes back to just behind the event of this id. If that is no longer kept,
 // it goes back to the oldest event; Next reports the gap, or false does where even its
 // size is unknown: the id is another server's, or from before a restart.
 func (r *Reader) Resume(id string) bool {

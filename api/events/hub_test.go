@@ -154,7 +154,7 @@ func TestRelay(t *testing.T) {
 			t.Errorf("heard %+v", list)
 		}
 
-		for i := range int64(2*maxBatch + 100) { // more than is passed on at once, and once more
+		for i := range int64(2*maxBatch + 100) { // more than is passed on at once, and again
 			two.Publish(granted("many", i))
 		}
 		time.Sleep(time.Second / 2)

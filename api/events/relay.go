@@ -275,7 +275,7 @@ func (r *Relay) refuse(why string) {
 	if time.Since(r.logged) < refusedPause {
 		return
 	}
-	r.logger.Warn("a message of another server was refused", slog.String("reason", why), slog.Int("refused", r.refused))
+	r.logger.Warn("a message from another server was refused", slog.String("reason", why), slog.Int("refused", r.refused))
 	r.refused, r.logged = 0, time.Now()
 }
 

@@ -262,7 +262,7 @@ func jumpMajority(t *testing.T, c *contender) string {
 }
 
 // pausedWriter: A holds, reads, and is stopped; B takes over, writes, and is
-// told that it is written; A goes on and writes what it made of what it read.
+// told that it is written; A continues and writes what it made of what it read.
 func pausedWriter(t *testing.T, c *contender, round int, s *score) {
 	t.Helper()
 	ctx, resource := t.Context(), fmt.Sprint("paused/", round, "/", time.Now().UnixNano())

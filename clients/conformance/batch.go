@@ -67,7 +67,7 @@ func (w *resultWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 func (w *resultWriter) finish() {
 	h := w.Header()
 	switch {
-	case w.status == 0: // there is no answer
+	case w.status == 0: // there is no response
 		return
 	case h.Get("Content-Type") == "text/html" || h.Get("Location") != "":
 		w.ResponseWriter.WriteHeader(w.status)

@@ -31,7 +31,7 @@ var libraries = map[string]string{
 }
 
 // The client's own tests: against a service in their process, a real one, and the guards in Postgres and MariaDB,
-// also in transactions of Spring; and tests as an application writes them, with the extension of JUnit. The Java of README.md runs as it stands there.
+// also in transactions of Spring; and tests as an application writes them, with the extension of JUnit. The Java of README.md runs as it is there.
 func TestJava(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

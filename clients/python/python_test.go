@@ -123,7 +123,7 @@ func unittest(t *testing.T, python string, env []string, modules ...string) {
 	}
 }
 
-// The Python of README.md runs as it stands there.
+// The Python of README.md runs as it is there.
 func TestReadme(t *testing.T) {
 	testenv.NeedsServer(t)
 	server := faults.Start(t)

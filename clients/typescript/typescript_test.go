@@ -123,7 +123,7 @@ func install(t *testing.T, dir string) {
 	}
 }
 
-// The JavaScript of README.md runs as it stands there.
+// The JavaScript of README.md runs as it is there.
 func TestReadme(t *testing.T) {
 	testenv.NeedsServer(t)
 	t.Parallel()

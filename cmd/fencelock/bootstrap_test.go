@@ -58,7 +58,7 @@ func (p *process) staysShut(why string) {
 }
 
 // TestBootstrap: a new cluster, and one whose nodes all lost their data, is
-// bootstrapped by an operator while a server runs; tokens go on rising.
+// bootstrapped by an operator while a server runs; tokens continue rising.
 func TestBootstrap(t *testing.T) {
 	t.Parallel()
 	nodes := testenv.StartRedisN(t, 3, testenv.WithPersistence(testenv.PersistNone))

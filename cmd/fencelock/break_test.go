@@ -15,7 +15,7 @@ import (
 )
 
 // doubling is a proxy that passes every break on, and on deliver passes the last one on
-// once more. It returns that response.
+// again. It returns that response.
 type doubling struct {
 	*httptest.Server
 	target *url.URL
@@ -55,7 +55,7 @@ func (d *doubling) deliver(t *testing.T) int {
 }
 
 // The steps of the defect: a holder's lease is broken, the next caller gets the resource,
-// and the same break comes once more, from the operator or from a proxy. It ended the next
+// and the same break comes again, from the operator or from a proxy. It ended the next
 // caller's lease.
 func TestBreakThatComesTwice(t *testing.T) {
 	t.Parallel()

@@ -25,15 +25,16 @@ func checkCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Check a configuration and all it points to, before a server starts",
-		Long: `Look at the configuration of this environment, which is the one that fencelock serve would
-take, and at what it points to; say what is wrong, what is risky, and what to do.
+		Long: `Check the configuration in this environment, which fencelock serve would use, and what it
+points to; report what is wrong, what is risky, and what to do.
 It changes nothing anywhere, and may run while servers run.
 
-It looks at: the variables, misspelt ones too; the ports; the Redis nodes (do they answer, may they
-vote, the list of nodes, the node sets and the longest TTL in their records, memory policy and limit, persistence, rights of the user, clocks, round trips, two
-addresses of one server); Postgres (version, encoding, role and its rights, the schema
-fencing, settings that forget commits); etcd (version, members, TLS, what is below the prefix); the access file and key files; the dates of
-certificates; the permissions of files with secrets.
+It looks at: the variables, misspelt ones too; the ports; the Redis nodes (whether they respond and may
+vote, the list of nodes, the node sets and the longest TTL in their records, memory policy and
+limit, persistence, rights of the user, clocks, round trips, two addresses of one server);
+Postgres (version, encoding, role and its rights, the schema fencing, settings that forget
+commits); etcd (version, members, TLS, what is below the prefix); the access file and key
+files; the dates of certificates; the permissions of files with secrets.
 
 Exit codes: 0 if it finds nothing, 1 if something is wrong, 3 if something is risky and
 nothing is wrong, 2 for wrong usage.`,

@@ -95,7 +95,7 @@ func (t clusterTool) with(ctx context.Context, change func(*sets.Config), act fu
 }
 
 // await waits until the status is done for a moment, so that each node was looked at, or
-// until ctx ends, which is no failure if a quorum may vote by then.
+// until ctx ends, which is not a failure if a quorum may vote by then.
 func (t clusterTool) await(ctx context.Context, status func() lockcore.ClusterStatus, done func(lockcore.ClusterStatus) bool) error {
 	p := progress{out: t.out, shown: make(map[string]lockcore.NodeState), remind: time.Now().Add(clusterRemind)}
 	tick := time.NewTicker(clusterPause)

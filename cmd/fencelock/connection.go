@@ -309,7 +309,7 @@ func (c *connection) whoAmI(ctx context.Context) (caller wire.Caller, err error)
 // refusal is the problem that a server answered with, in words.
 func refusal(status int, body []byte) error {
 	problem := &client.ProblemError{}
-	_ = json.Unmarshal(body, &problem.Problem) // what is no problem of the service has no type
+	_ = json.Unmarshal(body, &problem.Problem) // what is not a problem of the service has no type
 	problem.Status, problem.Title = status, cmp.Or(problem.Title, http.StatusText(status))
 	return plain(problem)
 }

@@ -87,7 +87,7 @@ func TestEtcdWithTLSAndAUser(t *testing.T) {
 	p.release(p.acquire(`{"resource":"a","ttl_ms":2000}`))
 }
 
-// Servers go on when members fail: a follower, the leader, a frozen leader.
+// Servers continue when members fail: a follower, the leader, a frozen leader.
 func TestEtcdFailsOver(t *testing.T) {
 	t.Parallel()
 	etcd := testenv.StartEtcd(t, 3, testenv.EtcdOptions{})

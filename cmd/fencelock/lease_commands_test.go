@@ -116,7 +116,7 @@ func TestListGetBreak(t *testing.T) {
 	p.tool("", nil, "ls", "--url", "http://127.0.0.1:1").wants(t, "ls of no server", 69, "", "it is unknown which locks are held: no server answers: http://127.0.0.1:1 refuses connections")
 }
 
-// ls --watch goes on, through an outage as well, until it is interrupted.
+// ls --watch continues, through an outage as well, until it is interrupted.
 func TestListWatch(t *testing.T) {
 	t.Parallel()
 	p := start(t)

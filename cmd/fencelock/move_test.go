@@ -173,7 +173,7 @@ func (m *movers) judge() {
 }
 
 // The steps of docs/how-to/move.md, there and back, while clients want the lock: tokens
-// rise, no two leases are valid at once, and the guard refuses the tokens of before.
+// rise, no two leases are valid at once, and the guard refuses earlier tokens.
 func TestMoveBetweenEngines(t *testing.T) {
 	t.Parallel()
 	for name, places := range map[string][2]func(*testing.T) place{

@@ -217,7 +217,7 @@ func (l *pgLoad) end() {
 }
 
 // A server whose database is killed or frozen serves again as soon as that does, with
-// the leases of before and rising tokens.
+// the earlier leases and rising tokens.
 func TestPostgresIsKilledAndFrozen(t *testing.T) {
 	t.Parallel()
 	pg := testenv.StartPostgres(t)

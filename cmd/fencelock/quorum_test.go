@@ -38,7 +38,7 @@ func TestQuorumAndPostgres(t *testing.T) {
 		}
 	}
 
-	// Without Postgres locks go on, the guard says so, and comes back by itself.
+	// Without Postgres locks continue, the guard says so, and comes back by itself.
 	pg.Kill()
 	var away wire.Problem
 	resp := p.ask(&away, "GET", "/guarded/orders/42", "")

@@ -21,10 +21,10 @@ func whoAmICommand() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "whoami",
-		Short: "Show who the server takes you for, and what you may do",
-		Long: `Show who the server takes you for, and what you may do: of the rules, the first whose
-prefix the resource begins with decides. Without access control everybody may do
-everything, and nobody has a name.
+		Short: "Show the name by which the server knows you, and what you may do",
+		Long: `Show the name by which the server knows you, and your rights: the first rule whose
+prefix matches the resource decides. Without access control callers have no names, and
+each may do everything.
 
 Exit codes: 0; 69 if no server responds; 77 if the server does not know you; 2 for wrong
 usage.`,
@@ -128,7 +128,7 @@ func eventsCommand() *cobra.Command {
 		Long: `Follow what happens in the whole cluster until Ctrl-C: granted, extended, released and
 ended leases, waiting requests, refused stale writes, and the states of nodes; all, or
 those of resources that begin with PREFIX. An event may be late, repeated or missing:
-it is for people and dashboards, and no lock primitive.
+it is for people and dashboards, not a lock primitive.
 
 With -o json each event is a line of JSON, with its kind in "event".
 

@@ -101,7 +101,7 @@ func (o *openRequests) end(after time.Time, status int, problem string) {
 		}
 	}
 	if status != http.StatusUnauthorized {
-		return // its stream is filtered, and goes on
+		return // its stream is filtered, and continues
 	}
 	select {
 	case at := <-o.stream:

@@ -117,7 +117,7 @@ func TestWaitingIsSaidOnATerminal(t *testing.T) {
 }
 
 // In a shell with job control Ctrl-Z stops the command and gives the prompt back,
-// and fg goes on with it, under the same lease.
+// and fg continues with it, under the same lease.
 func TestRunAsAJob(t *testing.T) {
 	t.Parallel()
 	bash := testenv.Installed(t, "bash", "bash")

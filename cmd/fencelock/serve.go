@@ -243,7 +243,7 @@ func (s *service) run(ctx context.Context) error {
 // drain stops accepting, lets the running requests finish within
 // drainTimeout, and cuts those off that have not.
 func (s *service) drain(ctx context.Context) error {
-	s.logger.Info("stopping: new requests are refused, and those under way may finish")
+	s.logger.Info("stopping: new requests are refused, and running ones may finish")
 	s.backend.Locker.StopWaiting() // they might wait for minutes
 	s.backend.Events.Stop()        // and these for ever
 	ctx, cancel := context.WithTimeout(ctx, drainTimeout)

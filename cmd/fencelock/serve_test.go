@@ -288,7 +288,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 
 // TestKilledServerLosesNoAnsweredWrite kills the server again and again in the
 // middle of guarded writes. What was answered must be there afterwards, the
-// file must open, and the tokens must go on rising.
+// file must open, and the tokens must continue rising.
 func TestKilledServerLosesNoAnsweredWrite(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "locks.db")

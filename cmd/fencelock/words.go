@@ -76,7 +76,7 @@ func problemInWords(p *client.ProblemError) string {
 }
 
 // misdirected says whether the address is wrong: no server of fencelock is there, or there
-// is nothing at the path. That is no answer to a question about a lock.
+// is nothing at the path. That is not a response to a question about a lock.
 func misdirected(p *client.ProblemError) bool {
 	foreign := !strings.HasPrefix(p.Type, wire.ProblemPrefix)
 	return foreign && p.Status < http.StatusInternalServerError && !errors.Is(p, client.ErrDenied) || p.Kind() == "not-found" || p.Kind() == "method-not-allowed" || p.Kind() == "host-not-served"

@@ -145,7 +145,7 @@ func TestServersOnZooKeeper(t *testing.T) {
 	}
 }
 
-// Servers serve again when the ensemble has another leader, with the leases of before and
+// Servers serve again when the ensemble has another leader, with the earlier leases and
 // rising tokens.
 func TestSoakZooKeeperFailover(t *testing.T) {
 	t.Parallel()

@@ -55,7 +55,7 @@ func Run(t *testing.T, open func(t *testing.T) fencing.Guard) {
 }
 
 // RunDurable runs the suite, and then what needs a guard to be opened again.
-// reopen closes the storage of a guard that open gave, and opens it once more.
+// reopen closes the storage of a guard that open gave, and opens it again.
 func RunDurable(t *testing.T, open func(t *testing.T) fencing.Guard, reopen func(t *testing.T, g fencing.Guard) fencing.Guard) {
 	Run(t, open)
 	t.Run("opened again, it knows everything", func(t *testing.T) {

@@ -84,7 +84,7 @@ func readRaisesNothing(t *testing.T, g fencing.Guard) {
 func writeAloneLoses(t *testing.T, g fencing.Guard) {
 	mustWrite(t, g, "r", 1, `[]`)
 	// The holder of 2 reads [] and pauses; its lease ends. The holder of 3
-	// reads [] too. The holder of 2 goes on, before 3 has written anything.
+	// reads [] too. The holder of 2 continues, before 3 has written anything.
 	mustWrite(t, g, "r", 2, `["from 2"]`)
 	mustWrite(t, g, "r", 3, `["from 3"]`)
 	mustRead(t, g, fencing.Record{Resource: "r", Mark: 3, Value: json.RawMessage(`["from 3"]`), Version: 3})

@@ -84,7 +84,7 @@ func TestCancelsCloseNoOtherConnections(t *testing.T) {
 	}
 }
 
-// Rounds of 256 calls at once all use the connections of the first: none is dialled anew
+// Rounds of 256 calls at once all use the connections of the first: none is dialled again
 // because too few stayed open.
 func TestCallersKeepTheirConnections(t *testing.T) {
 	const callers, rounds = 256, 4

@@ -21,7 +21,7 @@ type scripted struct {
 	mu       sync.Mutex
 	requests []*http.Request
 	bodies   []wire.AcquireRequest
-	// answer is what a request gets; status 0 is no answer, until its context ends.
+	// answer is what a request gets; status 0 is no response, until its context ends.
 	answer func(r *http.Request, acquire wire.AcquireRequest) (status int, server, body string)
 }
 

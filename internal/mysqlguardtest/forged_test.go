@@ -68,7 +68,7 @@ func TestNobodyGuessesAClaimer(t *testing.T) {
 	if after := dump(t, db); after != before {
 		t.Errorf("rows were %s and are %s", before, after)
 	}
-	// The holder can go on, and a claim counts with whatever is in the variable.
+	// The holder can continue, and a claim counts with whatever is in the variable.
 	exec(t, holder, `BEGIN`, `UPDATE accounts SET balance = 1 WHERE id = 1`, `COMMIT`)
 	for _, own := range []string{`NULL`, `'mine'`, `7`, `X'00FF'`} {
 		exec(t, holder, `SET @fencing_claimer = `+own, `BEGIN`, claim("accounts/1", 34), `UPDATE accounts SET balance = balance + 1 WHERE id = 1`, `COMMIT`)

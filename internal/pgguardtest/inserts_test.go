@@ -83,7 +83,7 @@ func TestWritesWithoutAToken(t *testing.T) {
 	}
 }
 
-// lines makes the table of withoutToken anew, and forgets all marks.
+// lines makes the table of withoutToken again, and forgets all marks.
 func (s *stage) lines(mode, proof, partitions string) {
 	s.t.Helper()
 	s.exec(`TRUNCATE fencing.marks, fencing.proven`)

@@ -129,7 +129,7 @@ func TestClaimWaitsForTheWriter(t *testing.T) {
 				mustCommit(t, older)
 				err := <-done
 				if iso != pgx.ReadCommitted {
-					// Its snapshot is older than the write: it must not go on.
+					// Its snapshot is older than the write: it must not continue.
 					if sqlState(err) != "40001" {
 						t.Fatalf("a claim with a snapshot older than the write gives %v, want a serialization failure", err)
 					}

@@ -438,7 +438,7 @@ func TestEveryColumnCounts(t *testing.T) {
 	}
 }
 
-// TestChangedColumns: a column that gets another type goes on working where the
+// TestChangedColumns: a column that gets another type continues working where the
 // comparison of old and new row stays exact, and where it does not, writes fail.
 func TestChangedColumns(t *testing.T) {
 	th := newTheatre(t)

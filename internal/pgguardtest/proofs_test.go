@@ -122,7 +122,7 @@ func TestForgedTokensAreRefused(t *testing.T) {
 }
 
 // TestAnUnprovenMarkCountsForNothing: without a proof anybody may still raise the
-// ordinary mark; the holder with a proof goes on writing, and nobody else does.
+// ordinary mark; the holder with a proof continues writing, and nobody else does.
 func TestAnUnprovenMarkCountsForNothing(t *testing.T) {
 	_, conn, keys := newProofs(t)
 	claim := claimWith("accounts/1", 34, keys.Prove("accounts/1", 34))

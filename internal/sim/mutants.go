@@ -204,7 +204,7 @@ func (m Mutant) change(msg *message) (reply node.Reply, answered bool) {
 	return reply, false
 }
 
-// deafTo goes on with requests whose callers have hung up.
+// deafTo continues with requests whose callers have hung up.
 type deafTo struct{ service }
 
 func (d deafTo) Acquire(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {

@@ -31,7 +31,7 @@ type Plan struct {
 	Forget     float64       // of what clients do with a lease: nothing any more
 	Reuse      float64       // of releases under an idempotency key: the key is used again
 	Several    float64       // of acquires: those of several resources at once
-	Doubts     float64       // of extends that find the lease ended: their client goes on extending it
+	Doubts     float64       // of extends that find the lease ended: their client continues extending it
 	Breaks     float64       // of calls: breaks by an operator
 	Cancels    float64       // of acquires under a key that a client hung up on: those that it cancels
 	Slots      int           // of a resource, that half of the acquires of one ask for, some for fewer; 0: none
@@ -85,7 +85,7 @@ type Plan struct {
 }
 
 // Tardy is a kind of request that the network keeps: each, with the chance, is
-// so long on its way, or (Again) arrives once more after that time.
+// so long on its way, or (Again) arrives again after that time.
 type Tardy struct {
 	Kind     string // one of kinds
 	Chance   float64

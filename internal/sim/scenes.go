@@ -155,7 +155,7 @@ func crossing(p *Plan) {
 	})
 }
 
-// again: what admitted the last node comes once more, after it was lost again.
+// again: what admitted the last node comes again, after it was lost again.
 func again(p *Plan) {
 	p.quiet()
 	ttl := p.MaxTTL
@@ -171,7 +171,7 @@ func again(p *Plan) {
 	})
 }
 
-// reloading: what was carried to the last node comes once more, when leases
+// reloading: what was carried to the last node comes again, when leases
 // have been given since.
 func reloading(p *Plan) {
 	p.quiet()
@@ -212,7 +212,7 @@ func duels(p *Plan) {
 	})
 }
 
-// shortening: extends come once more, after others that ask for longer.
+// shortening: extends come again, after others that ask for longer.
 func shortening(p *Plan) {
 	p.quiet()
 	p.Resources, p.Extend, p.Old = 2, 80, 0
@@ -221,7 +221,7 @@ func shortening(p *Plan) {
 	p.Faults = nil
 }
 
-// revenants: acquires come once more, when their lease has ended and others were
+// revenants: acquires come again, when their lease has ended and others were
 // given, and its client extends it all the same.
 func revenants(p *Plan) {
 	p.quiet()
@@ -293,7 +293,7 @@ func missing(p *Plan) {
 }
 
 // crossed: an attempt of the slow server is confirmed late, when its acquire has
-// come once more. Locks end early all the time.
+// come again. Locks end early all the time.
 func crossed(p *Plan) {
 	p.quiet()
 	p.Slow, p.Wild, p.Servers, p.Clients, p.Resources = true, true, 3, 8, 2

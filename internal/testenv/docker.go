@@ -107,7 +107,7 @@ func (c *container) kill() error { return c.end(docker.SIGKILL) }
 func (c *container) stop() error { return c.end(c.stopSignal) }
 
 // end sends the signal, again and again, and waits for the end; a container that is down
-// already is no error.
+// already is not an error.
 func (c *container) end(sig docker.Signal) error {
 	if c.done == nil {
 		return nil

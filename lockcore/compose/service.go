@@ -124,7 +124,7 @@ func (s *Service) Extend(ctx context.Context, lease string, ttl time.Duration) (
 	}
 	if ttl == 0 {
 		last, err := s.look(ctx, lease, parts)
-		if errors.Is(err, lockcore.ErrNotHeld) { // nobody knows its TTL any more
+		if errors.Is(err, lockcore.ErrNotHeld) { // its TTL is no longer known
 			return lockcore.Lease{}, s.endAll(ctx, parts)
 		}
 		if err != nil {

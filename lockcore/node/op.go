@@ -195,7 +195,7 @@ type Outcome uint8
 
 // The outcomes.
 const (
-	// Failed is no answer. Err says why, and Sent whether the operation may have taken
+	// Failed is not a response. Err says why, and Sent whether the operation may have taken
 	// effect, or may take effect later.
 	Failed Outcome = iota
 	// Granted: after an acquire or extend, the lock is the owner's. After a confirm,
@@ -256,6 +256,6 @@ type Reply struct {
 	Waiting   int           // tickets in the queue, those of dead servers included
 	Queue     []Ticket      // the first of them, in order, at most MaxShown
 	Epoch     Epoch         // the node's own; 0 if it never had one
-	Err       error         // why there is no answer
+	Err       error         // why there is no response
 	Sent      bool          // the operation may have taken effect
 }

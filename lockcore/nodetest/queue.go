@@ -309,7 +309,7 @@ func queueTests() []test { //nolint:funlen // a table of scenarios
 			s.wantWake(s1, "a", t1)
 			s.wantNoWake(s2, "s2")
 			s.want(acquireWith("a", "L2", t2), queued)
-			s.wantWake(s1, "a", t1) // once more, in case it was lost
+			s.wantWake(s1, "a", t1) // again, in case it was lost
 			s.wantNoWake(s2, "s2")
 		}},
 		{"a release does not notify a server that asks for the lock right behind it", func(s *suite) {

@@ -74,7 +74,7 @@ func TestCleanerRepeatsWhatIsUncertain(t *testing.T) {
 	})
 }
 
-// A node that may still get the lock is sent once more, after a while.
+// A node that may still get the lock is sent again, after a while.
 func TestCleanerRechecksOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake, c := cleanupOf(time.Minute, recheckOnce, fakenode.Always(node.Reply{Outcome: node.NotHeld}))

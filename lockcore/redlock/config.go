@@ -129,7 +129,7 @@ func (c Config) validate() error {
 }
 
 // roundLimit is how long a round waits for so many nodes (rule 18). Of several a late one
-// has others to decide without it; where there is one, an early end helps nobody.
+// has others to decide without it; where there is one, an early end does not help.
 func (c Config) roundLimit(nodes int, ttl time.Duration) time.Duration {
 	if nodes == 1 {
 		return min(c.NodeTimeout, ttl/2)

@@ -404,7 +404,7 @@ func TestReleaseOfAPartlyLostLease(t *testing.T) {
 	})
 }
 
-// A text that is no lease id is of no lease. The error does not say what is wrong with it.
+// A text that is not a lease id is of no lease. The error does not say what is wrong with it.
 func TestMalformedLeaseIDs(t *testing.T) {
 	c := newCluster(t, 3, redlock.Config{})
 	ctx := t.Context()

@@ -430,6 +430,6 @@ func (p *puts) Put(key string, value []byte, ttl time.Duration) {
 func (n *Node) reportDamage(err error) {
 	if time.Since(n.damage) > time.Minute {
 		n.damage = time.Now()
-		n.opts.Logger.Error("a row of the store is damaged: what needs it fails, and nothing else; restore a backup", "node", n.name, "error", err)
+		n.opts.Logger.Error("a row of the store is damaged: only requests that need it fail; restore a backup", "node", n.name, "error", err)
 	}
 }

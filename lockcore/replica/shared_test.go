@@ -17,7 +17,7 @@ type storeWeakness int
 
 const (
 	sound           storeWeakness = iota
-	keepsItsLife                  // a store that lost commits has the incarnation of before
+	keepsItsLife                  // a store that lost commits has the earlier incarnation
 	expiresByServer               // each server's own clock says what has expired
 	missesConflicts               // what was read before another server's commit is committed
 )
@@ -68,7 +68,7 @@ func (s *server) commit(ctx context.Context, fn func(replica.Tx) error) error {
 	return s.Store.Update(ctx, func(tx replica.Tx) error { return fn(s.seen(tx)) })
 }
 
-// conflicting runs fn on the state of before another commit, and then again.
+// conflicting runs fn on the state from before another commit, and then again.
 func (s *server) conflicting(ctx context.Context, fn func(replica.Tx) error) error {
 	before := memstore.New(memstore.Options{Now: s.now})
 	before.Restore(s.stale)

@@ -214,7 +214,7 @@ func (f *fixture) extend() {
 	}
 }
 
-// ended: a released lease, a broken one, and texts that are no lease id.
+// ended: a released lease, a broken one, and texts that are not lease ids.
 func (f *fixture) ended() {
 	released, broken, other := f.acquire("r"), f.acquire("s"), f.acquire("t")
 	f.must(f.Release(f.ctx, released.ID))

@@ -43,7 +43,7 @@ func TestCancelLeavesNothing(t *testing.T) {
 				go func() { _, _ = server.Acquire(a.Context(), req) }()
 				time.Sleep(time.Second)
 			}
-			for _, server := range a.servers { // the one that is not told goes on until its caller hangs up
+			for _, server := range a.servers { // the one that is not told continues until its caller hangs up
 				_, _ = server.Cancel(a.Context(), req)
 			}
 			a.free(inTheWay)

@@ -14,7 +14,7 @@ import (
 //
 //	0 id (8)   8 flags (2)   10 count (2)   12 overflow (4): pages that follow as part of it
 //
-// and goes on with count elements, then with what they point to, in the same
+// and continues with count elements, then with what they point to, in the same
 // order and without gaps. Positions count from the element's own beginning.
 //
 //	meta      0 magic (4)  4 version (4)  8 page size (4)  12 flags (4)  16 root page (8)  24 sequence (8)

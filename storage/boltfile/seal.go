@@ -43,7 +43,7 @@ func Seal(key, value []byte) []byte {
 }
 
 // Unseal is the value that was sealed under key, a part of sealed; ErrSeal if
-// either has changed. It gives nil for nil, which is no entry.
+// either has changed. It gives nil for nil, which is not an entry.
 func Unseal(key, sealed []byte) ([]byte, error) {
 	if sealed == nil {
 		return nil, nil

@@ -91,7 +91,7 @@ func (g *Guard) attempt(ctx context.Context, kind fencing.AttemptKind, resource 
 	return op.record, nil
 }
 
-// Read returns the record as it stands; see fencing.Guard.
+// Read returns the record as it is; see fencing.Guard.
 func (g *Guard) Read(ctx context.Context, resource string) (fencing.Record, error) {
 	var record fencing.Record
 	err := g.view(ctx, func(tx *bbolt.Tx) error {

@@ -42,7 +42,7 @@ func TestURLs(t *testing.T) {
 	}
 }
 
-// The clock goes on, for a server that starts later, and after its lease was revoked
+// The clock continues, for a server that starts later, and after its lease was revoked
 // nothing is older than it is.
 func TestTheClock(t *testing.T) {
 	t.Parallel()

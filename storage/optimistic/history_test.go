@@ -15,7 +15,7 @@ type weakness int
 
 const (
 	sound       weakness = iota
-	keepsOrigin          // data that were restored have the origin of before
+	keepsOrigin          // data that were restored have the earlier origin
 	trusts               // a server does not look for the entries that it has seen
 	judgesNone           // a conflict is not noticed
 	readsOld             // the head is read as the server's member has it, which lags behind

@@ -87,7 +87,7 @@ func (m *Mirror) load(s *Snapshot, known int64) (loaded bool, err error) {
 }
 
 // lacks tells whether a snapshot is without what this server knows of the life. Where
-// another life has begun since, what it has seen is not promised any more, unless that is of
+// another life has begun since, what it has seen is no longer promised, unless that is of
 // a server that took the place for new.
 func (m *Mirror) lacks(s *Snapshot, h *head, log *rowlog.Log) bool {
 	switch {

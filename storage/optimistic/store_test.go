@@ -129,7 +129,7 @@ func TestConflictsThatAreMissed(t *testing.T) {
 	}
 }
 
-// What a transaction deleted is found out before the copy goes on: with -race this fails
+// What a transaction deleted is found out before the copy continues: with -race this fails
 // if the copy is read without its lock.
 func TestDeletionsWhileTheCopyChanges(t *testing.T) {
 	service := newMemory()

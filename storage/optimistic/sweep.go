@@ -15,7 +15,7 @@ const (
 // sweep removes rows whose time has passed, and with them old entries, so that the log
 // follows the resources in use. Each server does. Where there is nothing to remove it
 // costs no request. A failure is not logged: the transactions fail, too. What was not
-// removed, perhaps for want of time, is tried again in smaller transactions.
+// removed, perhaps for lack of time, is tried again in smaller transactions.
 func (s *Store) sweep() {
 	most := sweptRows
 	timer := time.NewTimer(sweepRest)

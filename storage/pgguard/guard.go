@@ -104,7 +104,7 @@ SELECT m.mark, coalesce(r.version, 0), r.value
   FROM fencing.marks m LEFT JOIN fencing.records r USING (resource)
  WHERE m.resource = $1`
 
-// Read returns the record as it stands; see fencing.Guard. A resource that was
+// Read returns the record as it is; see fencing.Guard. A resource that was
 // claimed in SQL alone has a mark and no value.
 func (g *Guard) Read(ctx context.Context, resource string) (fencing.Record, error) {
 	record := fencing.Record{Resource: resource}

@@ -13,7 +13,7 @@ import (
 // Install makes the schema "fencing", or brings it up to this version, in one
 // transaction. It is idempotent, and safe to run from many places at once. The role
 // needs CREATE on the database the first time, and to own the schema later.
-// Install refuses a schema "fencing" of a role that the caller's role is no member
+// Install refuses a schema "fencing" of a role that the caller's role is not a member
 // of: the owner of the schema owns the guard.
 func Install(ctx context.Context, url string) error {
 	script, err := SQL()

@@ -86,7 +86,7 @@ func prepareConn(config *pgx.ConnConfig, opts Options) {
 		config.RuntimeParams["application_name"] = "fencelock"
 	}
 	// A query whose caller gave up is cancelled in the server too: otherwise
-	// it would go on waiting for a lock, and take effect at some later time.
+	// it would continue waiting for a lock, and take effect at some later time.
 	config.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
 		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: cancelGrace}
 	}

@@ -14,7 +14,7 @@ type sweeping struct {
 
 // sweep walks through the rows, a page at a time, and removes those whose time has
 // passed, so that the table follows the resources in use. Each server does. A failure is
-// not logged: the transactions fail, too. A page that was not swept, perhaps for want of
+// not logged: the transactions fail, too. A page that was not swept, perhaps for lack of
 // time, is tried again in smaller ones.
 func (s *Store) sweep() {
 	from, page := []byte{}, s.opts.sweep.page

@@ -93,7 +93,7 @@ func (q *quorum) take(t *testing.T, resource string) (lease lockcore.Lease) {
 	return lease
 }
 
-// give releases the lease. Where too few nodes answered, the release goes on by itself.
+// give releases the lease. Where too few nodes answered, the release continues by itself.
 func (q *quorum) give(t *testing.T, lease lockcore.Lease) {
 	t.Helper()
 	if err := q.Release(t.Context(), lease.ID); err != nil && !errors.Is(err, lockcore.ErrNoQuorum) {

@@ -19,7 +19,7 @@ func Patiently(ctx context.Context, patience time.Duration, logger *slog.Logger,
 		if err == nil || !over || ctx.Err() != nil || now == before {
 			return err
 		}
-		logger.Info("the locks are being read, which takes long", "entries", now, "of", of)
+		logger.Info("reading the locks takes long", "entries", now, "of", of)
 		before = now
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A load goes on while it reads more, and ends when nothing comes, when it fails, or with
+// A load continues while it reads more, and ends when nothing comes, when it fails, or with
 // the start's own deadline.
 func TestPatience(t *testing.T) {
 	const patience = 10 * time.Second

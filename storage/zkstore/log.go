@@ -204,7 +204,7 @@ func (s *Store) load(ctx context.Context) (m *mirror, clock int64, err error) {
 		switch {
 		case err == nil && (!continued || isChain(h, read)):
 			return mirrorOf(h, read), clock, nil
-		case s.partial == nil: // the log may be another one, that goes on from a backup
+		case s.partial == nil: // the log may be another one, that continues from a backup
 			return s.load(ctx)
 		case !errors.Is(err, errRemoved):
 			return nil, 0, err

@@ -108,7 +108,7 @@ func (f *flow) lost(err error) {
 	f.record.failure(err)
 }
 
-// proceed uses what is held once more, or gives it back.
+// proceed uses what is held again, or gives it back.
 func (f *flow) proceed(now time.Time, buf []byte) []byte {
 	if f.uses > 0 && !f.record.w.stopped() {
 		f.uses--

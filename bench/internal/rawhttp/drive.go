@@ -155,7 +155,7 @@ func (d *driver) readable(l *line) error {
 	return d.step(l, resp, time.Now())
 }
 
-// step lets the flow go on.
+// step lets the flow continue.
 func (d *driver) step(l *line, resp *Response, now time.Time) error {
 	request, err := l.flow.Next(resp, now, l.out[:0])
 	if err != nil {

@@ -66,7 +66,7 @@ type step struct {
 	label string
 	cost  time.Duration
 	do    func(ctx context.Context) error
-	vital bool   // nothing can go on without it
+	vital bool   // nothing can continue without it
 	peer  string // whom it measures, "" if not one
 }
 
@@ -94,7 +94,7 @@ func (s *Suite) close() {
 }
 
 // perform does the steps one after the other. A step that fails is noted, and
-// the others go on.
+// the others continue.
 func (s *Suite) perform(ctx context.Context, steps []step) error {
 	p := newProgress(s.opts.Log, steps)
 	for _, st := range steps {

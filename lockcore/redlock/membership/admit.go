@@ -196,7 +196,7 @@ func (c *Controller) checkReaders(readers []int, did string) error {
 	return nil
 }
 
-// hasWaited checks rule 13 once more, with the longest TTL of the records that were read.
+// hasWaited checks rule 13 again, with the longest TTL of the records that were read.
 func (c *Controller) hasWaited(i int, pinned pin, longest time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -210,7 +210,7 @@ func (c *Controller) judgeJumps() (expel []int) {
 	for _, i := range v.ours {
 		clock := &c.clocks[i]
 		if !before.explains(clock) && c.own == before {
-			c.cfg.Logger.Warn("this server's own clock jumped, as so many nodes' clocks seemed to jump alike: the machine was suspended, or the process stopped; no node is quarantined", "by", -clock.jump)
+			c.cfg.Logger.Warn("this server's own clock jumped, because many nodes' clocks seemed to jump by the same time: the machine was suspended, or the process stopped; no node is quarantined", "by", -clock.jump)
 		}
 		c.own = ownJump{by: clock.jump, at: clock.since}
 		clock.settle()

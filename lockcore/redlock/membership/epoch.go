@@ -40,7 +40,7 @@ func (c *Controller) settleEpoch(p plan, now time.Time) {
 		c.unconfirmed = unconfirmedEpoch{epoch: known, since: now}
 	case now.Sub(c.unconfirmed.since) > 3*c.cfg.observeTimeout():
 		if c.epoch.CompareAndSwap(int64(known), int64(p.epoch)) {
-			c.cfg.Logger.Warn("no node is in the epoch that this server knew: it returns to theirs", "known", int64(known), "theirs", int64(p.epoch))
+			c.cfg.Logger.Warn("no node is in the epoch that this server knew: it adopts the epoch of the nodes", "known", int64(known), "theirs", int64(p.epoch))
 		}
 		c.unconfirmed = unconfirmedEpoch{}
 	}

@@ -167,7 +167,7 @@ func (n *busyNode) Submit(op *node.Op, i int, sink node.Sink) {
 func (*busyNode) Subscribe(ctx context.Context, _ string, _ node.Listener) { <-ctx.Done() }
 
 // A node that did not take a ticket when it came gets it after the next heartbeats, once;
-// a restore that breaks off goes on with the heartbeat after it.
+// a restore that breaks off continues with the heartbeat after it.
 func TestANodeGetsTheTicketsThatItMissed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &busyNode{refuse: 4}

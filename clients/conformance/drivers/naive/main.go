@@ -124,7 +124,7 @@ func (o *order) work() string {
 	return result
 }
 
-// send returns 599 if there is no answer.
+// send returns 599 if there is no response.
 func send(method, url, key, lease string, body, into any) int {
 	var content io.Reader
 	if body != nil {

@@ -56,7 +56,7 @@ func answers() map[node.Outcome]string {
 }
 
 // noAnswer is the answer of a node that has given none in time. A late answer is
-// counted once more, under its own name.
+// counted again, under its own name.
 const noAnswer = "no_answer"
 
 // voteMeter is a redlock.Meter. Its counters are looked up once.

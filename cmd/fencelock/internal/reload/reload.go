@@ -78,7 +78,7 @@ func (w *watch) refused(err error) {
 		return
 	}
 	w.report(true)
-	w.logger.Error("a changed file cannot be used; the version before stays in force: correct the file; no restart is needed",
+	w.logger.Error("a changed file cannot be used, so the previous version stays in force: correct the file; no restart is needed",
 		slog.String("what", w.Name), slog.Any("error", err))
 }
 

@@ -12,7 +12,7 @@ import (
 
 // Visible shows as \n, \x1b, \u202e or the like what a terminal would obey or not show:
 // control characters, those that change the direction of writing, characters without a
-// shape, spaces other than the usual one, and bytes that are no UTF-8.
+// shape, spaces other than the usual one, and bytes that are not UTF-8.
 func Visible(text string) string { return visible(text, "") }
 
 // VisibleLines is Visible for a text of several lines: line breaks and tabs stay.
