@@ -97,7 +97,7 @@ final class Service implements AutoCloseable {
     }
 
     private Map<String, Object> lease(String call, Map<String, Object> body) {
-        if (call.equals("POST /locks")) tokens.incrementAndGet();
+        int token = call.equals("POST /locks") ? tokens.incrementAndGet() : tokens.get();
         long ttl = body.containsKey("ttl_ms") ? Json.number(body, "ttl_ms") : 30_000;
         Map<String, Object> lease = new LinkedHashMap<>();
         lease.put("lease_id", "secret-id");
@@ -107,13 +107,13 @@ final class Service implements AutoCloseable {
         lease.put("max_hold_remaining_ms", null);
         if (body.get("resources") instanceof List<?> names) {
             List<Object> parts = new ArrayList<>();
-            for (Object name : names) parts.add(Map.of("resource", name, "fencing_token", tokens.get(), "fencing_proof", "secret-proof"));
+            for (Object name : names) parts.add(Map.of("resource", name, "fencing_token", token, "fencing_proof", "secret-proof"));
             lease.put("resources", parts);
         } else {
             boolean slots = body.containsKey("slots");
             lease.put("resource", body.getOrDefault("resource", "r") + (slots ? "#slot1" : ""));
             if (slots) lease.put("slot", 1);
-            lease.put("fencing_token", tokens.get());
+            lease.put("fencing_token", token);
             lease.put("fencing_proof", "secret-proof");
         }
         return lease;
