@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -52,17 +51,8 @@ func gunicorn(app string, libraries map[string]string) func(*testing.T) *exec.Cm
 
 func expressApp(t *testing.T) *exec.Cmd {
 	t.Helper()
-	modules := testenv.NodeModules(t, map[string]string{"express": "node-express", "pg": "node-pg"})
-	own := t.TempDir()
-	source, err := filepath.Abs("../clients/typescript")
-	if err == nil {
-		err = os.Symlink(source, filepath.Join(own, "fencelock")) // as npm install does with a folder
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
 	cmd := exec.Command(testenv.Node(t), "web-express/app.js")
-	cmd.Env = []string{"NODE_PATH=" + modules + ":" + own, "PORT=0", fmt.Sprint("WORKERS=", webWorkers)}
+	cmd.Env = append(nodeModules(t, map[string]string{"express": "node-express", "pg": "node-pg"}), "PORT=0", fmt.Sprint("WORKERS=", webWorkers))
 	return cmd
 }
 
@@ -88,7 +78,13 @@ func goApp(t *testing.T) *exec.Cmd {
 
 func postgresDeposits(t *testing.T) (db *sql.DB, url string) {
 	t.Helper()
-	url = prepare(t, "deposits.sql")
+	return postgresOf(t, "deposits.sql")
+}
+
+// postgresOf makes a database with the guard, and with the tables of a file.
+func postgresOf(t *testing.T, file string) (db *sql.DB, url string) {
+	t.Helper()
+	url = prepare(t, file)
 	db, err := sql.Open("pgx", url)
 	if err != nil {
 		t.Fatal(err)
