@@ -42,6 +42,13 @@ interface Asked {
   readonly metadata?: unknown;
 }
 
+interface BatchOperation {
+  readonly operation: 'acquire' | 'extend' | 'release';
+  readonly idempotency_key?: string;
+  readonly lease_id?: string;
+  readonly body?: object;
+}
+
 interface Held {
   readonly id: string;
   readonly asked: Asked;
@@ -359,12 +366,13 @@ export class Service {
     response.end(body && JSON.stringify(body));
   }
 
-  async #answer({ method, url, headers }: Incoming, body: any, gone: Promise<void>): Promise<Reply> {
+  async #answer({ method, url, headers }: Pick<Incoming, 'method' | 'url' | 'headers'>, body: any, gone: Promise<void>): Promise<Reply> {
     const { pathname, searchParams } = new URL(url, this.url);
     const lease = headers['fencelock-lease'] ?? '';
     const routes: Readonly<Record<string, () => Reply | Promise<Reply>>> = {
       'POST /locks': () => this.#acquire(body, headers, gone),
       'GET /locks': () => [200, { locks: [...this.#holders.keys()].filter((r) => r.startsWith(searchParams.get('prefix') ?? '')).sort().map((r) => this.#lock(r)) }],
+      'POST /locks/batch': async () => [200, { results: await Promise.all((body.operations as BatchOperation[]).map((each) => this.#operation(each, gone))) }],
       'POST /cancel': () => this.#cancel(headers['idempotency-key'] ?? ''),
       'POST /breaks': () => this.#break(body),
       'GET /leases/current': () => this.#ofLease(lease, false),
@@ -384,6 +392,14 @@ export class Service {
     if (head !== 'guarded') return problem(404, 'not-found', 'No such operation');
     if (method === 'GET') return this.#read(resource);
     return this.#attempt(resource, method === 'POST' ? 'claim' : 'write', headers['fencing-token'], method === 'PUT' ? body : null);
+  }
+
+  /** One operation of a batch, as a request of its own. */
+  async #operation({ operation, idempotency_key, lease_id, body }: BatchOperation, gone: Promise<void>): Promise<object> {
+    const [method, url] = { acquire: ['POST', '/locks'], extend: ['POST', '/leases/current/extend'], release: ['DELETE', '/leases/current'] }[operation] as [string, string];
+    const headers = { 'idempotency-key': idempotency_key, 'fencelock-lease': lease_id };
+    const [status, answer] = await this.#answer({ method, url, headers }, body ?? {}, gone);
+    return { status, body: answer };
   }
 
   /** Says that something has changed, and not what: a reader looks. */

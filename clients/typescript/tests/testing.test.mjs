@@ -40,3 +40,15 @@ test('what another holds is waited for', async (t) => {
   other.release();
   assert.equal((await waiting).token, 2);
 });
+
+test('calls that share a request have outcomes of their own', async (t) => {
+  const service = await Service.start(t);
+  service.hold('b');
+  const asked = [];
+  const locks = service.client({ batchAfter: 0, fetch: (url, init) => (asked.push(url), fetch(url, init)) });
+  const [a, b] = await Promise.allSettled(['a', 'b'].map((name) => locks.acquire(name, { wait: 0 })));
+  assert.ok(b.reason instanceof Held);
+  await a.value.extend();
+  await a.value.release();
+  assert.deepEqual(asked, Array(3).fill(`${service.url}/locks/batch`));
+});

@@ -303,6 +303,7 @@ class Service {
         const routes = {
             'POST /locks': () => this.#acquire(body, headers, gone),
             'GET /locks': () => [200, { locks: [...this.#holders.keys()].filter((r) => r.startsWith(searchParams.get('prefix') ?? '')).sort().map((r) => this.#lock(r)) }],
+            'POST /locks/batch': async () => [200, { results: await Promise.all(body.operations.map((each) => this.#operation(each, gone))) }],
             'POST /cancel': () => this.#cancel(headers['idempotency-key'] ?? ''),
             'POST /breaks': () => this.#break(body),
             'GET /leases/current': () => this.#ofLease(lease, false),
@@ -326,6 +327,13 @@ class Service {
         if (method === 'GET')
             return this.#read(resource);
         return this.#attempt(resource, method === 'POST' ? 'claim' : 'write', headers['fencing-token'], method === 'PUT' ? body : null);
+    }
+    /** One operation of a batch, as a request of its own. */
+    async #operation({ operation, idempotency_key, lease_id, body }, gone) {
+        const [method, url] = { acquire: ['POST', '/locks'], extend: ['POST', '/leases/current/extend'], release: ['DELETE', '/leases/current'] }[operation];
+        const headers = { 'idempotency-key': idempotency_key, 'fencelock-lease': lease_id };
+        const [status, answer] = await this.#answer({ method, url, headers }, body ?? {}, gone);
+        return { status, body: answer };
     }
     /** Says that something has changed, and not what: a reader looks. */
     #events(response) {
