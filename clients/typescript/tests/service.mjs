@@ -14,6 +14,7 @@ export class Service {
   #streams = 0;
   #quiet = () => {};
   #tokens = 0;
+  #granted = new Map(); // idempotency key → token
   #server = createServer((request, response) => void this.#serve(request, response));
 
   async start() {
@@ -62,7 +63,7 @@ export class Service {
     this.arrived();
     await new Promise((done) => setTimeout(done, this.delay[call] ?? 0));
     if (response.destroyed) return;
-    const [status, answer] = call === 'POST /locks/batch' && !this.refuse[call] ? [200, { results: body.operations.map((each) => this.#operation(each)) }] : this.#answer(call, body);
+    const [status, answer] = call === 'POST /locks/batch' && !this.refuse[call] ? [200, { results: body.operations.map((each) => this.#operation(each)) }] : this.#answer(call, body, request.headers['idempotency-key']);
     response.writeHead(status, { 'Content-Type': 'application/json', 'Fencelock-Server': 'one', 'X-Request-Id': 'req-7' });
     response.end(answer === undefined ? undefined : JSON.stringify(answer));
   }
@@ -71,11 +72,11 @@ export class Service {
   #operation({ operation, idempotency_key, lease_id, body = {} }) {
     const call = { acquire: 'POST /locks', extend: 'POST /leases/current/extend', release: 'DELETE /leases/current' }[operation];
     this.inBatches.push({ call, body, key: idempotency_key, lease: lease_id });
-    const [status, answer] = this.#answer(call, body);
+    const [status, answer] = this.#answer(call, body, idempotency_key);
     return { status, body: answer, ...(status === 429 ? { retry_after_s: 1 } : {}) };
   }
 
-  #answer(call, body) {
+  #answer(call, body, key) {
     const problem = (status, kind, more) => [status, { type: `/problems/${kind}`, title: 'No', status, detail: 'the test says so', holder: 'other', remaining_ms: 7, ...more }];
     if (this.refuse[call]) return problem(...this.refuse[call]);
     if (this.answers[call]) return [200, this.answers[call]];
@@ -88,10 +89,11 @@ export class Service {
     if (call === 'POST /locks') {
       if (this.exclusive && names.some((n) => this.held.has(n))) return problem(409, 'lock-held');
       for (const n of names) this.held.add(n);
-      this.#tokens++;
+      if (!this.#granted.has(key)) this.#granted.set(key, ++this.#tokens); // a busy machine repeats some
     }
     const ttl = body.ttl_ms ?? 30_000;
-    const parts = names.map((resource) => ({ resource, fencing_token: this.#tokens, fencing_proof: 'secret-proof' }));
+    const token = this.#granted.get(key) ?? this.#tokens;
+    const parts = names.map((resource) => ({ resource, fencing_token: token, fencing_proof: 'secret-proof' }));
     const lease = { lease_id: 'secret-id', ttl_ms: ttl, validity_ms: ttl - 2, waited_ms: 0, ...(parts.length > 1 ? { resources: parts } : parts[0]) };
     return [200, lease];
   }
