@@ -372,7 +372,7 @@ func TestAMinimumHoldCounts(t *testing.T) {
 	take := func(resource string, hold int) answered {
 		return s.call("POST", "/locks", fmt.Sprintf(`{"resource":%q,"ttl_ms":60000,"min_hold_ms":%d}`, resource, hold), bearer("w"))
 	}
-	a := decode[wire.Lease](take("a", 600).wants(http.StatusCreated))
+	a := decode[wire.Lease](take("a", 3000).wants(http.StatusCreated)) // ends long after the four calls that follow
 	s.call("DELETE", "/leases/current", "", bearer("w"), "Fencelock-Lease: "+a.LeaseID).wants(http.StatusOK)
 	take("b", 0).wants(http.StatusTooManyRequests).problem("lease-limit")
 	s.call("POST", "/leases/current/extend", "", bearer("w"), "Fencelock-Lease: "+a.LeaseID).wants(http.StatusNotFound)
