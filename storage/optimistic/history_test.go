@@ -228,7 +228,7 @@ func history(t *testing.T, seed uint64, loss func(*ensemble), weak weakness) (le
 // lost answers, and lost commits.
 func TestServersThatShareAService(t *testing.T) { shareAService(t, 5_000) }
 
-func TestSoakServersThatShareAService(t *testing.T) { shareAService(t, 400_000) }
+func TestSoakServersThatShareAService(t *testing.T) { shareAService(t, 100_000) }
 
 // shareAService runs histories until so many leases were granted, for each loss.
 func shareAService(t *testing.T, leases int) {
