@@ -14,6 +14,7 @@ DATABASE_URL = os.environ["DATABASE_URL"]
 settings.configure(
     ROOT_URLCONF=__name__,
     ALLOWED_HOSTS=["127.0.0.1"],
+    MIDDLEWARE=[f"{__name__}.LockMiddleware"],
     DATABASES={"default": {
         "ENGINE": "django.db.backends.postgresql", "NAME": urlsplit(DATABASE_URL).path[1:], "OPTIONS": {"dsn": DATABASE_URL}, "CONN_MAX_AGE": 60,
     }},
@@ -48,22 +49,39 @@ class Deposit(models.Model):
         app_label, db_table, managed = "shop", "deposits", False
 
 
+class LockMiddleware:
+    """Calls a view that names its lock under that, with request.lease."""
+
+    def __init__(self, get_response):
+        self.get_response = get_response
+
+    def __call__(self, request):
+        return self.get_response(request)
+
+    def process_view(self, request, view, args, kwargs):
+        if not hasattr(view, "lock"):
+            return None
+        try:
+            with locks.lock(view.lock.format(**kwargs), ttl=TTL, wait=5) as request.lease:
+                return view(request, *args, **kwargs)
+        except (HeldError, UnavailableError) as error:
+            return JsonResponse({"error": str(error)}, status=503)
+        except LeaseLostError as error:  # also StaleTokenError: another process had the lock meanwhile
+            return JsonResponse({"error": str(error)}, status=409)
+
+
 @require_POST
 def deposit(request, account, deposit):
     amount = json.loads(request.body)["amount"]
-    try:
-        with locks.lock(f"accounts/{account}", ttl=TTL, wait=5) as lease, fenced(connection, lease):
-            row = Account.objects.get(pk=account)
-            time.sleep(0.1)  # the rules of the business
-            row.balance += amount
-            Deposit.objects.create(id=deposit, account=account, amount=amount)
-            row.save()
-    except (HeldError, UnavailableError) as error:
-        return JsonResponse({"error": str(error)}, status=503)
-    except LeaseLostError as error:  # also StaleTokenError: another process had the account meanwhile
-        return JsonResponse({"error": str(error)}, status=409)
+    with fenced(connection, request.lease):
+        row = Account.objects.get(pk=account)
+        time.sleep(0.1)  # the rules of the business
+        row.balance += amount
+        Deposit.objects.create(id=deposit, account=account, amount=amount)
+        row.save()
     return JsonResponse({"balance": row.balance})
 
 
+deposit.lock = "accounts/{account}"
 urlpatterns = [path("accounts/<int:account>/deposits/<deposit>", deposit)]
 application = get_wsgi_application()
