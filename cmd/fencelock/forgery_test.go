@@ -218,7 +218,7 @@ func TestTheSecretIsReplaced(t *testing.T) {
 	}
 	alive(first.LeaseID, http.StatusOK)
 	// It is true of both leases: the first one's id is under the secret that was deleted.
-	if out := rotated(0, "--force"); !strings.Contains(out, "under it and under the one before, and none that are older") {
+	if out := rotated(0, "--force"); !strings.Contains(out, "under it and under the previous secret are accepted, and older ones are refused") {
 		t.Errorf("the ids that are accepted now:\n%s", out)
 	}
 	p.untilAnswer(http.StatusNotFound, "GET", "/leases/current", "", "Fencelock-Lease: "+first.LeaseID)

@@ -60,7 +60,7 @@ Run it with the configuration of the servers.`,
 			case errors.Is(err, membership.ErrSecretInUse):
 				return fmt.Errorf("%w. After a rotation that failed nothing is left to do: its secret has spread meanwhile. Else wait, or use --force, which ends such leases", err)
 			case err == nil:
-				_, _ = fmt.Fprintln(t.out, "the nodes have a new secret; lease ids are accepted under it and under the one before, and none that are older")
+				_, _ = fmt.Fprintln(t.out, "the nodes have a new secret; lease ids under it and under the previous secret are accepted, and older ones are refused")
 			}
 			return err
 		},

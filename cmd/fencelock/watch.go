@@ -100,7 +100,7 @@ func printLine(out io.Writer, v any, unknown error) error {
 	return err
 }
 
-// next is a frame that follows the one before.
+// next is a frame that follows the previous one.
 func (w *watcher) next(unknown error) ([]byte, error) {
 	var b bytes.Buffer
 	if w.frames > 0 {
@@ -126,7 +126,7 @@ const (
 	dim, undimed = "\x1b[2m", "\x1b[22m"
 )
 
-// redraw is a frame in the place of the one before: never wider or higher than the
+// redraw is a frame in place of the previous one: never wider or higher than the
 // terminal, the header above what there is room for, and what is missing counted below.
 func (w *watcher) redraw(unknown error) []byte {
 	width, height := screen.Size(w.terminal)
