@@ -128,13 +128,14 @@ func TestCheckOfRedisOverTLS(t *testing.T) {
 		code int
 		do   string // part of what to do
 	}{
-		"an unknown authority":    {[]string{"FENCELOCK_REDIS_ADDRS=" + good.URL()}, 1, "SSL_CERT_FILE"},
+		"an unknown authority":    {[]string{"FENCELOCK_REDIS_ADDRS=" + good.URL()}, 1, "?ca="},
 		"its authority":           {[]string{"FENCELOCK_REDIS_ADDRS=" + good.URL(), trusted}, exitRisky, "three or five"},
 		"no check":                {[]string{"FENCELOCK_REDIS_ADDRS=" + good.URL() + "?skip_verify=true"}, exitRisky, "remove that"},
 		"another name":            {[]string{"FENCELOCK_REDIS_ADDRS=" + strings.Replace(good.URL(), "127.0.0.1", "127.1.2.3", 1), trusted}, 1, "use a name of the certificate"},
 		"without TLS":             {[]string{"FENCELOCK_REDIS_ADDRS=" + strings.Replace(good.URL(), "rediss://", "redis://", 1)}, 1, "use rediss://"},
 		"TLS where there is none": {[]string{"FENCELOCK_REDIS_ADDRS=" + overTLS(plain)}, 1, "use redis://"},
-		"client certificates":     {[]string{"FENCELOCK_REDIS_ADDRS=" + wantsCertificate.URL(), "SSL_CERT_FILE=" + wantsCertificate.CAFile()}, 1, "tls-auth-clients no"},
+		"client certificates":     {[]string{"FENCELOCK_REDIS_ADDRS=" + wantsCertificate.URL(), "SSL_CERT_FILE=" + wantsCertificate.CAFile()}, 1, "?cert= and &key="},
+		"a client certificate":    {[]string{"FENCELOCK_REDIS_ADDRS=" + wantsCertificate.URL() + "?ca=" + wantsCertificate.CAFile() + "&cert=" + wantsCertificate.CAFile() + "&key=" + wantsCertificate.KeyFile()}, exitRisky, "three or five"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

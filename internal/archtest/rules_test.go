@@ -124,6 +124,10 @@ var rules = []rule{
 		why: "a Store of the replica",
 	},
 	{
+		pkg: "storage/redisnode", ours: []string{"lockcore", "lockcore/node", "fencing", "internal/pemfile"}, others: true,
+		why: "a node",
+	},
+	{
 		pkg: "storage/etcdstore", ours: []string{"lockcore/node", "lockcore/replica", "storage/optimistic", "storage/rowlog", "internal/pemfile"}, others: true,
 		why: "a Store of the replica",
 	},

@@ -10,6 +10,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 )
 
@@ -40,6 +41,31 @@ func KeyPair(certFile, keyFile string) (tls.Certificate, error) {
 		}
 	}
 	return tls.LoadX509KeyPair(certFile, keyFile)
+}
+
+// Client makes the configuration of a client from the options ca, cert and key of a URL,
+// which name files; without ca, the system's authorities count. The error names the option.
+func Client(options url.Values) (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if file := options.Get("ca"); file != "" {
+		pool, err := Authorities(file)
+		if err != nil {
+			return nil, fmt.Errorf("the option ca of the URL: %w", err)
+		}
+		config.RootCAs = pool
+	}
+	cert, key := options.Get("cert"), options.Get("key")
+	switch {
+	case (cert == "") != (key == ""):
+		return nil, errors.New("the options cert and key of the URL go together")
+	case cert != "":
+		pair, err := KeyPair(cert, key)
+		if err != nil {
+			return nil, fmt.Errorf("the options cert and key of the URL: %w", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
 }
 
 // read returns a file's blocks, of which there is one at least, and all are whole.

@@ -242,3 +242,6 @@ func (r *Redis) CAFile() string {
 	}
 	return filepath.Join(r.dir, certFile)
 }
+
+// KeyFile is the path of the key of the authority's certificate, which also serves a client.
+func (r *Redis) KeyFile() string { return filepath.Join(r.dir, keyFile) }

@@ -88,7 +88,7 @@ func appendHost(hosts []string, host string) ([]string, bool) {
 }
 
 // secure reads the options, which are all of TLS.
-func (t *target) secure(on bool, options url.Values) error {
+func (t *target) secure(on bool, options url.Values) (err error) {
 	for name := range options {
 		if name != "ca" && name != "cert" && name != "key" {
 			return fmt.Errorf("the URL has the option %q; those that there are: ca, cert and key", name)
@@ -100,26 +100,8 @@ func (t *target) secure(on bool, options url.Values) error {
 	if !on {
 		return nil
 	}
-	t.tls = &tls.Config{MinVersion: tls.VersionTLS12}
-	if file := options.Get("ca"); file != "" {
-		pool, err := pemfile.Authorities(file)
-		if err != nil {
-			return fmt.Errorf("the option ca of the URL: %w", err)
-		}
-		t.tls.RootCAs = pool
-	}
-	cert, key := options.Get("cert"), options.Get("key")
-	switch {
-	case (cert == "") != (key == ""):
-		return errors.New("the options cert and key of the URL go together")
-	case cert != "":
-		pair, err := pemfile.KeyPair(cert, key)
-		if err != nil {
-			return fmt.Errorf("the options cert and key of the URL: %w", err)
-		}
-		t.tls.Certificates = []tls.Certificate{pair}
-	}
-	return nil
+	t.tls, err = pemfile.Client(options)
+	return err
 }
 
 // place is what may be told about the target: no password.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"os"
 	"os/exec"
 	"strings"
@@ -299,6 +300,37 @@ func TestTLS(t *testing.T) {
 	child.Env = append(os.Environ(), tlsURL+"="+server.URL(), "SSL_CERT_FILE="+server.CAFile())
 	if out, err := child.CombinedOutput(); err != nil {
 		t.Errorf("%v:\n%s", err, out)
+	}
+}
+
+// Redis asks its clients for certificates unless it is told otherwise.
+func TestClientCertificates(t *testing.T) {
+	t.Parallel()
+	server := testenv.StartRedis(t, testenv.WithTLS(), testenv.WithPassword("s3cret"))
+	if err := server.Client().ConfigSet(t.Context(), "tls-auth-clients", "yes").Err(); err != nil {
+		t.Fatal(err)
+	}
+	ca := "?ca=" + url.QueryEscape(server.CAFile())
+	without := openNode(t, server.URL()+ca, redisnode.Options{})
+	if _, err := without.Observe(t.Context()); err == nil {
+		t.Error("it is let in without a certificate")
+	}
+	pair := "&cert=" + url.QueryEscape(server.CAFile()) + "&key=" + url.QueryEscape(server.KeyFile())
+	with := openNode(t, server.URL()+ca+pair, redisnode.Options{})
+	wantOutcome(t, ask(t, with, acquire(admitted(t, with), "a")), node.Granted)
+	if strings.Contains(with.Name(), "?") {
+		t.Errorf("its name is %s", with.Name())
+	}
+	for addr, why := range map[string]string{
+		server.URL() + "?ca=/none":                                 "/none",
+		server.URL() + "?cert=" + server.CAFile():                  "go together",
+		server.URL() + "?ca=" + server.KeyFile():                   "must be a certificate",
+		strings.Replace(server.URL(), "rediss:", "redis:", 1) + ca: "are for rediss://",
+		server.URL() + "?unknown=1":                                "want redis:// or rediss://",
+	} {
+		if _, err := redisnode.ParseAddr(addr); err == nil || !strings.Contains(err.Error(), why) || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s: %v, want %q", addr, err, why)
+		}
 	}
 }
 

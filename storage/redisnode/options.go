@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/fencelock/fencelock/internal/pemfile"
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
@@ -103,13 +105,52 @@ func isPort(text string) bool {
 // parseURL reads a URL. It drops the library's error, which may repeat a part of the
 // password.
 func parseURL(addr string) (*redis.Options, error) {
-	opts, err := redis.ParseURL(addr)
+	rest, files := cutFiles(addr)
+	opts, err := redis.ParseURL(rest)
 	if err == nil && opts.Network == "tcp" && opts.DB >= 0 {
 		if _, port, err := net.SplitHostPort(opts.Addr); err == nil && isPort(port) {
-			return opts, nil
+			return opts, useFiles(opts, files)
 		}
 	}
 	return nil, fmt.Errorf("node address %s: want redis:// or rediss://user:password@host:port/database, with %%XX for special characters in the password", Redact(addr))
+}
+
+// cutFiles removes the options of a URL that name files of TLS: the library has none such.
+func cutFiles(addr string) (rest string, files url.Values) {
+	files = make(url.Values)
+	rest, query, _ := strings.Cut(addr, "?")
+	options, err := url.ParseQuery(query)
+	if err != nil {
+		return addr, files // for the library to refuse
+	}
+	for _, name := range []string{"ca", "cert", "key"} {
+		if options.Has(name) {
+			files.Set(name, options.Get(name))
+			options.Del(name)
+		}
+	}
+	if len(files) == 0 {
+		return addr, files
+	}
+	if len(options) > 0 {
+		rest += "?" + options.Encode()
+	}
+	return rest, files
+}
+
+func useFiles(opts *redis.Options, files url.Values) error {
+	if len(files) == 0 {
+		return nil
+	}
+	if opts.TLSConfig == nil {
+		return fmt.Errorf("node address %s: the options ca, cert and key are for rediss://", opts.Addr)
+	}
+	config, err := pemfile.Client(files)
+	if err != nil {
+		return fmt.Errorf("node address %s: %w", opts.Addr, err)
+	}
+	opts.TLSConfig.RootCAs, opts.TLSConfig.Certificates = config.RootCAs, config.Certificates
+	return nil
 }
 
 // clientOptions switches off whatever could repeat a script, outlast its time limit or

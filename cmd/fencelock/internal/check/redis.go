@@ -117,13 +117,13 @@ func remedyOf(err error, encrypted bool) string {
 	silent := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, context.DeadlineExceeded) || isNet && timeout.Timeout()
 	switch {
 	case unknown:
-		return "set SSL_CERT_FILE to the file of its authority, for every fencelock"
+		return "add the file of its authority to its URL as ?ca=, for every fencelock"
 	case names:
 		return "use a name of the certificate in its address, or give it a certificate for this one"
 	case invalid:
 		return "renew its certificate"
 	case encrypted && (silent || alert != nil):
-		return "start it; if its port has no TLS, use redis://; if it asks for client certificates, which fencelock does not have, set tls-auth-clients no"
+		return "start it; if its port has no TLS, use redis://; if it asks for client certificates, add ?cert= and &key= to its URL"
 	case silent:
 		return "start it; if its port speaks TLS, use rediss://"
 	}
