@@ -13,6 +13,8 @@ import (
 
 var other = flag.String("driver", "", "the command of one more driver, to test a client of your own")
 
+var only = flag.String("only", "", "the first word of a client's name: judge those alone")
+
 // Every client does the right thing in every scenario. With -v it prints the table.
 func TestConformance(t *testing.T) {
 	inGo := buildDriver(t, "go")
@@ -31,6 +33,13 @@ func TestConformance(t *testing.T) {
 	})
 	if *other != "" {
 		clients = append(clients, Client{Name: "yours", Command: strings.Fields(*other)})
+	}
+	clients = slices.DeleteFunc(clients, func(c Client) bool {
+		first, _, _ := strings.Cut(c.Name, " ")
+		return *only != "" && strings.TrimSuffix(first, ",") != *only
+	})
+	if len(clients) == 0 {
+		t.Fatalf("no client is called %q", *only)
 	}
 	Run(t, clients)
 }
