@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -11,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/internal/testenv"
@@ -265,5 +268,48 @@ func TestSoakEtcdIdle(t *testing.T) {
 	t.Logf("an idle server: %.1f requests a second, %.2f %% of a core", requests, 100*cores)
 	if requests > 10 || cores > 0.01 {
 		t.Errorf("an idle server costs %.1f requests a second and %.2f %% of a core", requests, 100*cores)
+	}
+}
+
+// How long the service is away when the leader of etcd is stopped is etcd's election: a bare
+// client of etcd, which writes to a follower, waits about as long, and both wait longer where
+// etcd's election timeout is longer.
+func TestEtcdLeaderIsStopped(t *testing.T) {
+	t.Parallel()
+	for name, args := range map[string][]string{
+		"an election timeout of 1 s": nil, // the default
+		"an election timeout of 4 s": {"--heartbeat-interval", "400", "--election-timeout", "4000"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			etcd := testenv.StartEtcd(t, 3, testenv.EtcdOptions{Args: args})
+			p := start(t, "FENCELOCK_STORE="+etcd.URL("locks"))
+			load := startLoad(p, 4)
+			load.back(time.Now())
+			leader := etcd.Leader()
+			bare, err := clientv3.New(clientv3.Config{Endpoints: []string{etcd.Follower().Addr()}, DialTimeout: time.Minute})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = bare.Close() }()
+			leader.Freeze()
+			frozen := time.Now()
+			var elected time.Duration
+			testenv.Eventually(t, time.Minute, func() error {
+				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				defer cancel()
+				_, err = bare.Put(ctx, "bare", "x")
+				elected = time.Since(frozen)
+				return err
+			})
+			const under = 300 * time.Millisecond // an answer that was under way is no proof
+			took := under + load.back(frozen.Add(under))
+			if took > elected+3*time.Second || args != nil && min(took, elected) < 2*time.Second {
+				t.Errorf("a bare client writes after %s, and fencelock grants after %s", elected, took)
+			}
+			t.Logf("a bare client writes after %s, and fencelock grants after %s", elected.Round(time.Millisecond), took.Round(time.Millisecond))
+			leader.Thaw()
+			load.end()
+		})
 	}
 }
