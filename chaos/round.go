@@ -75,21 +75,44 @@ func (s *Stand) Run(faults ...Fault) Result {
 
 // take deals the nodes out among the faults.
 func (r *round) take() {
-	free := r.random.Perm(nodes)
 	for _, f := range r.faults {
 		r.result.Faults = append(r.result.Faults, f.Name)
+	}
+	for i, dealt := range deal(r.random.Perm(nodes), r.faults) {
 		var taken []*node
-		for _, i := range slices.Clone(free) {
-			if len(taken) < f.Nodes && (f.On == nil || slices.Contains(f.On, i)) {
-				taken = append(taken, r.stand.nodes[i])
-				free = slices.DeleteFunc(free, func(n int) bool { return n == i })
-			}
+		for _, n := range dealt {
+			taken = append(taken, r.stand.nodes[n])
 		}
-		if len(taken) < f.Nodes {
-			r.stand.t.Fatalf("chaos: not enough nodes for %q beside the others of %v", f.Name, r.result.Faults)
+		if len(taken) < r.faults[i].Nodes {
+			r.stand.t.Fatalf("chaos: not enough nodes for %q beside the others of %v", r.faults[i].Name, r.result.Faults)
 		}
 		r.taken = append(r.taken, taken)
 	}
+}
+
+// deal gives each fault nodes of its own; those that need certain ones are served first.
+func deal(free []int, faults []Fault) [][]int {
+	all, order := len(free), make([]int, len(faults))
+	for i := range order {
+		order[i] = i
+	}
+	choice := func(i int) int {
+		if faults[i].On == nil {
+			return all
+		}
+		return len(faults[i].On)
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return choice(a) - choice(b) })
+	dealt := make([][]int, len(faults))
+	for _, i := range order {
+		for _, n := range slices.Clone(free) {
+			if len(dealt[i]) < faults[i].Nodes && (faults[i].On == nil || slices.Contains(faults[i].On, n)) {
+				dealt[i] = append(dealt[i], n)
+				free = slices.DeleteFunc(free, func(m int) bool { return m == n })
+			}
+		}
+	}
+	return dealt
 }
 
 func (r *round) prepare() {

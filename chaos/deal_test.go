@@ -1,0 +1,27 @@
+package chaos
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+// Any two faults that need no more than all nodes get theirs, whichever comes first: one
+// that needs a certain node found it dealt to another.
+func TestNodesAreDealt(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same in every run
+	faults := Faults()
+	for range 20 {
+		for _, a := range faults {
+			for _, b := range faults {
+				if a.Nodes+b.Nodes > 3 || a.On != nil && b.On != nil && a.Name == b.Name {
+					continue
+				}
+				for i, dealt := range deal(random.Perm(nodes), []Fault{a, b}) {
+					if want := []Fault{a, b}[i].Nodes; len(dealt) != want {
+						t.Fatalf("%q beside %q: %d nodes for the %d. one, want %d", a.Name, b.Name, len(dealt), i+1, want)
+					}
+				}
+			}
+		}
+	}
+}
