@@ -382,7 +382,7 @@ func TestEveryOperationDeclares(t *testing.T) {
 			if isOpen != (op.Responses.Status(http.StatusUnauthorized) == nil) {
 				t.Errorf("%s %s: 401 and security: [] contradict each other", method, path)
 			}
-			browser := slices.Contains([]string{"/", "/console/", "/console", "/console/{file}", "/openapi.yaml", "/problems/{type}"}, path)
+			browser := slices.Contains([]string{"/", "/activity", "/console/", "/console", "/console/{file}", "/openapi.yaml", "/problems/{type}"}, path)
 			want(t, path+" is for browsers", slices.Equal(op.Tags, []string{"browser"}), browser)
 		}
 	}

@@ -96,7 +96,7 @@ function table(columns, rows) {
     })))));
 }
 
-const SVG = 'http://www.w3.org/2000/svg';
+const SVG = $('plot').namespaceURI;
 
 function shape(tag, attributes, ...children) {
   const node = document.createElementNS(SVG, tag);
