@@ -189,7 +189,7 @@ func (f *fleet) callers(url string, opts ...client.Option) *someClients {
 		retries[r.Err.Error()]++
 	}))
 	for range several {
-		c, err := client.New([]string{url}, append(opts, client.WithHTTPClient(&http.Client{Transport: by.seen}))...)
+		c, err := client.New(strings.Split(url, ","), append(opts, client.WithHTTPClient(&http.Client{Transport: by.seen}))...)
 		if err != nil {
 			f.t.Fatal(err)
 		}
