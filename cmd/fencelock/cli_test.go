@@ -90,7 +90,7 @@ func TestRetriesAreReported(t *testing.T) {
 	t.Parallel()
 	p := start(t)
 	dead := []string{"--url", "http://127.0.0.1:1", "--patience", "1s", "a"}
-	p.tool("", nil, append([]string{"acquire"}, dead...)...).wants(t, "acquire", 69, "", "fencelock: no server answers: http://127.0.0.1:1 refuses connections, so no server listens there. Trying again for 1s (--patience)\n")
+	p.tool("", nil, append([]string{"acquire"}, dead...)...).wants(t, "acquire", 69, "", "fencelock: no server responds: http://127.0.0.1:1 refuses connections, so no server listens there. Trying again for 1s (--patience)\n")
 	if got := p.tool("", nil, append([]string{"acquire", "-q"}, dead...)...); got.code != 69 || got.errOut != "" {
 		t.Errorf("-q: %+v", got)
 	}

@@ -113,7 +113,7 @@ func TestListGetBreak(t *testing.T) {
 		t.Errorf("the next one got %d", turn.status)
 	}
 	p.tool("", nil, "break", "--yes", "--any", "orders/3").wants(t, "break of a free one", 1, "", "no lease holds the resource")
-	p.tool("", nil, "ls", "--url", "http://127.0.0.1:1").wants(t, "ls of no server", 69, "", "it is unknown which locks are held: no server answers: http://127.0.0.1:1 refuses connections")
+	p.tool("", nil, "ls", "--url", "http://127.0.0.1:1").wants(t, "ls of no server", 69, "", "it is unknown which locks are held: no server responds: http://127.0.0.1:1 refuses connections")
 }
 
 // ls --watch continues, through an outage as well, until it is interrupted.
@@ -133,7 +133,7 @@ func TestListWatch(t *testing.T) {
 	p.release(lease)
 	p.kill()
 	p.until("the outage shows", func() bool {
-		return strings.Contains(out.String(), "it is unknown which locks are held: no server answers")
+		return strings.Contains(out.String(), "it is unknown which locks are held: no server responds")
 	})
 	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)

@@ -109,7 +109,7 @@ func TestRunExitCodes(t *testing.T) {
 		{"run --wait 10ms taken -- true", exitHeld, "", "taken is held by somebody"},
 		{"run -n -E 3 taken -- false", 3, "", "taken is held by somebody"},
 		{"run --no-wait --conflict-exit-code 99 taken -- true", 99, "", ""},
-		{"run --url http://127.0.0.1:1 --patience 0 r -- true", 69, "", "no server answers"},
+		{"run --url http://127.0.0.1:1 --patience 0 r -- true", 69, "", "no server responds"},
 		{"run r true", 2, "", "with --: use"},
 		{"run -- true", 2, "", "with --: use"},
 		{"run r --", 2, "", "with --: use"},

@@ -167,7 +167,7 @@ func (d *director) awaitNodes(ctx context.Context) error {
 		}
 		if why := status.Reason; why != said {
 			said = why
-			d.show.print("waiting: " + why + "\n")
+			d.show.paragraph("waiting: " + why)
 		}
 		if err := pause(ctx, maxAway/50); err != nil {
 			return err

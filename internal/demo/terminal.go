@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // width is that of a usual terminal. A chart is not wider, and on a narrow terminal narrower,
@@ -86,6 +87,23 @@ func (p *printer) countdown(ctx context.Context, what string, end time.Time) err
 }
 
 // opening describes what will be seen.
+// paragraph prints a text in lines that fit, indented after the first.
+func (p *printer) paragraph(text string) {
+	line := ""
+	for word := range strings.FieldsSeq(text) {
+		switch {
+		case line == "":
+			line = word
+		case utf8.RuneCountInString(line+" "+word) > p.columns():
+			p.print(line + "\n")
+			line = "  " + word
+		default:
+			line += " " + word
+		}
+	}
+	p.print(line + "\n")
+}
+
 func (p *printer) opening(r Report) {
 	p.print(p.paint(bold, "A lock is not enough: two workers, one account, a pause at the wrong moment") + "\n\n")
 	p.print("Both deposit into " + r.Account + ", each under the lock.\nA is stopped between the check of its lease and its write.\n" +
