@@ -79,5 +79,7 @@ func (w *resultWriter) finish() {
 	h.Del("Retry-After")
 	h.Del("Content-Length")
 	h.Set("Content-Type", wire.TypeJSON)
-	_ = json.NewEncoder(w.ResponseWriter).Encode(wire.BatchResults{Results: []wire.BatchResult{result}})
+	if err := json.NewEncoder(w.ResponseWriter).Encode(wire.BatchResults{Results: []wire.BatchResult{result}}); err != nil {
+		panic(http.ErrAbortHandler) // the response is cut off: the client has no answer
+	}
 }

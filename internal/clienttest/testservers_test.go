@@ -122,6 +122,7 @@ func driven(t *testing.T, dir string, command ...string) testServer {
 }
 
 func answersLikeTheService(t *testing.T, c *client.Client) {
+	t.Helper()
 	ctx := t.Context()
 	first, err := c.TryAcquire(ctx, "a/1", client.Metadata(json.RawMessage(`{"n":1}`)))
 	if err != nil {
@@ -218,6 +219,7 @@ func handsOver(t *testing.T, c *client.Client, first *client.Lease) {
 
 // obeys ends leases, loses answers and holds a resource when it is told to.
 func obeys(t *testing.T, c *client.Client, server testServer) {
+	t.Helper()
 	ctx := t.Context()
 	err := c.Do(ctx, "controlled", func(ctx context.Context, _ *client.Lease) error {
 		server.order("end", "controlled")
@@ -253,6 +255,7 @@ func obeys(t *testing.T, c *client.Client, server testServer) {
 }
 
 func keepsRecords(t *testing.T, c *client.Client) {
+	t.Helper()
 	ctx := t.Context()
 	old, young := fencing.Claim{Resource: "record", Token: 5}, fencing.Claim{Resource: "record", Token: 9}
 	if record, err := c.ReadRecord(ctx, "record"); err != nil || record.Version != 0 {

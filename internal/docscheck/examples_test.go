@@ -23,7 +23,7 @@ func TestAPIExamples(t *testing.T) {
 	testenv.NeedsServer(t)
 	root := moduleRoot(t)
 	var examples map[string]map[string]string
-	if err := yaml.Unmarshal([]byte(text(t, filepath.Join(root, "site/data/examples.yaml"))), &examples); err != nil || len(examples) < 10 {
+	if err := yaml.Unmarshal([]byte(text(t, filepath.Join(root, "site", "data", "examples.yaml"))), &examples); err != nil || len(examples) < 10 {
 		t.Fatalf("site/data/examples.yaml has %d examples: %v", len(examples), err)
 	}
 	contract := text(t, filepath.Join(root, "openapi.yaml"))
