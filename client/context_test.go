@@ -49,6 +49,28 @@ func TestErrLooksAtTheClock(t *testing.T) {
 	})
 }
 
+// However large the margin is, a lease outlives its first extensions, which come after a third
+// of the TTL: its validity is a little shorter than what is left of that.
+func TestTheLargestMarginLeavesTimeToExtend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := connectFake(t, &fake{})
+		extended := make(chan struct{}, 3)
+		err := c.Do(t.Context(), "r", func(ctx context.Context, _ *client.Lease) error {
+			for range cap(extended) {
+				select {
+				case <-extended:
+				case <-ctx.Done():
+					return context.Cause(ctx)
+				}
+			}
+			return nil
+		}, client.Margin(time.Hour), client.OnExtend(func(*client.Lease) { extended <- struct{}{} }))
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // Errors name the operation and the resource, in lower case.
 func TestErrors(t *testing.T) {
 	f := &fake{held: &wire.AcquireRequest{Holder: "other"}}

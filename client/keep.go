@@ -52,7 +52,7 @@ func (k keeping) marginOf(ttl time.Duration) time.Duration {
 	if k.margin <= 0 {
 		return ttl / tenth
 	}
-	return min(k.margin, ttl*2/3) //nolint:mnd // before that, the first extension is due
+	return min(k.margin, ttl/2) //nolint:mnd // before that, the first extension has come
 }
 
 // keeper extends a lease until its context ends, or the lease is lost.

@@ -104,7 +104,7 @@ func keepingOf(opts []KeepOption) keeping {
 }
 
 // Margin is how long before the end of validity the work's context is cancelled.
-// Default: a tenth of the TTL; at most two thirds of it.
+// Default: a tenth of the TTL; at most half of it.
 func Margin(d time.Duration) KeepOption { return func(k *keeping) { k.margin = d } }
 
 // OnExtend has f called after each extension, by the goroutine that keeps the lease

@@ -205,6 +205,10 @@ class Sync(ServiceCase):
                         self.fail("it ran")
         self.assertEqual(self.methods().count(("DELETE", "/leases/current")), 1)
 
+    def test_the_largest_margin_leaves_time_to_extend(self):
+        with self.client.lock("r", ttl=3, margin=60) as lease:
+            self.assertFalse(lease.wait_lost(2))
+
     def test_another_thread_does_not_join(self):
         with self.client.lock("r") as outer:
             thread = threading.Thread(target=lambda: self.client.lock("r").__enter__().release())

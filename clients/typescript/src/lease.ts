@@ -18,7 +18,7 @@ export interface Part {
 /** How a lease is kept alive. */
 export interface KeepOptions {
   /** Milliseconds before the end of validity from which the lease counts as lost: a tenth of
-   * the TTL unless set, two thirds at most. */
+   * the TTL unless set, half of it at most. */
   margin?: number | undefined;
   /** Called with LeaseLost when the lease is lost, as `signal` is aborted with it. */
   onLost?: ((loss: LeaseLost) => void) | undefined;
@@ -144,7 +144,7 @@ export class Lease {
   keepAlive(options: KeepOptions = {}): void {
     if (this.#first !== undefined) return;
     this.#calls.kept.add(this);
-    this.#margin = Math.min(options.margin ?? this.ttl / 10, (this.ttl * 2) / 3);
+    this.#margin = Math.min(options.margin ?? this.ttl / 10, this.ttl / 2);
     // A lease that is released before its first extension costs a timer, and no more.
     this.#first = setTimeout(() => {
       this.#stop = new AbortController();

@@ -52,6 +52,10 @@ it('the loss shows in every way', async (locks, service) => {
   assert.ok(notified);
 });
 
+it('the largest margin leaves time to extend', async (locks) => {
+  await locks.do('a', (lease, signal) => sleep(2000, undefined, { signal }), { ttl: 3000, margin: 60000 });
+});
+
 it('a lease that nobody extends is lost a margin before its end', async (locks, service) => {
   service.delay[EXTEND] = 5000;
   const begun = performance.now();

@@ -307,7 +307,7 @@ class Client:
         slots     takes one of this many slots of the resource, which ``lease.resource`` names and
                   ``lease.slot`` numbers, each with tokens of its own: a semaphore.
         margin    seconds before the end of validity from which it counts as lost; a tenth of the
-                  TTL unless set, two thirds at most.
+                  TTL unless set, half of it at most.
         on_lost   called when the lease is lost, by the thread that keeps it alive: it must not block.
         timeout   seconds for entering at most, whatever else is set; then it raises TimedOutError.
 
@@ -635,7 +635,7 @@ class Lease(LeaseView):
 
     def _keep(self, margin: Optional[float], on_lost: Optional[Callable[["Lease"], object]]) -> None:
         grant = self._grant
-        grant.margin = grant.ttl / 10 if margin is None else min(margin, grant.ttl * 2 / 3)
+        grant.margin = grant.ttl / 10 if margin is None else min(margin, grant.ttl / 2)
         self._on_lost, self._stop = on_lost, _Stop()
         alarm = self._alarm = self._client._connections().alarm
         alarm.add(self, self._client._protocol.first_extend(grant))

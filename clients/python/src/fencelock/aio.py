@@ -443,7 +443,7 @@ class Lease(LeaseView):
 
     def _keep(self, margin: Optional[float]) -> None:
         grant = self._grant
-        grant.margin = grant.ttl / 10 if margin is None else min(margin, grant.ttl * 2 / 3)
+        grant.margin = grant.ttl / 10 if margin is None else min(margin, grant.ttl / 2)
 
         async def keep() -> None:
             try:

@@ -107,7 +107,7 @@ class Lease {
         if (this.#first !== undefined)
             return;
         this.#calls.kept.add(this);
-        this.#margin = Math.min(options.margin ?? this.ttl / 10, (this.ttl * 2) / 3);
+        this.#margin = Math.min(options.margin ?? this.ttl / 10, this.ttl / 2);
         // A lease that is released before its first extension costs a timer, and no more.
         this.#first = setTimeout(() => {
             this.#stop = new AbortController();

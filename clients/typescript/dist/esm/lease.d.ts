@@ -11,7 +11,7 @@ export interface Part {
 /** How a lease is kept alive. */
 export interface KeepOptions {
     /** Milliseconds before the end of validity from which the lease counts as lost: a tenth of
-     * the TTL unless set, two thirds at most. */
+     * the TTL unless set, half of it at most. */
     margin?: number | undefined;
     /** Called with LeaseLost when the lease is lost, as `signal` is aborted with it. */
     onLost?: ((loss: LeaseLost) => void) | undefined;

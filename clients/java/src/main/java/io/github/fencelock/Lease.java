@@ -236,7 +236,7 @@ public final class Lease implements AutoCloseable {
 
     /** Extends the lease at a third of its TTL from now on, until it is released or lost. */
     synchronized void keepAlive(Optional<Duration> before) {
-        margin = Math.min(before.map(Clock::nanos).orElse(ttl / 10), ttl * 2 / 3);
+        margin = Math.min(before.map(Clock::nanos).orElse(ttl / 10), ttl / 2);
         kept = true;
         calls.kept.add(this);
         rest(due());

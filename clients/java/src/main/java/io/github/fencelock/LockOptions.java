@@ -77,7 +77,7 @@ public final class LockOptions implements Cloneable {
         return other;
     }
 
-    /** How long before the end of validity the lease counts as lost: a tenth of the TTL unless set, two thirds at most. */
+    /** How long before the end of validity the lease counts as lost: a tenth of the TTL unless set, half of it at most. */
     public LockOptions margin(Duration margin) {
         LockOptions other = copy();
         other.margin = checked("margin", margin);

@@ -223,6 +223,15 @@ class ClientTest {
     }
 
     @Test
+    void theLargestMarginLeavesTimeToExtend() throws Exception {
+        LockOptions options = OPTIONS.ttl(Duration.ofSeconds(3)).margin(Duration.ofMinutes(1)).interruptOnLoss();
+        client.withLock("a", options, lease -> {
+            assertFalse(new CountDownLatch(1).await(2, TimeUnit.SECONDS));
+            return null;
+        });
+    }
+
+    @Test
     void workIsInterrupted() throws Exception {
         service.refuse.put("POST /leases/current/extend", new Object[] {404, "lease-not-held"});
         LockOptions options = OPTIONS.ttl(SHORT).interruptOnLoss();
