@@ -1,6 +1,11 @@
 package conformance
 
 import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 )
@@ -37,5 +42,29 @@ func TestExtendReadAfterRelease(t *testing.T) {
 				t.Errorf("got %v, want wrong: %t", err, c.wrong)
 			}
 		})
+	}
+}
+
+// A request that its client breaks off while it is being sent reached no service.
+func TestHalfARequestIsNone(t *testing.T) {
+	v := startService(t, scenario{})
+	conn, err := net.Dial("tcp", strings.TrimPrefix(v.urls[0], "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = fmt.Fprintf(conn, "POST /leases/current/extend HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 15\r\n\r\n{")
+	if err := errors.Join(err, conn.Close()); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.Get(v.urls[0] + "/healthz") //nolint:noctx // a test
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	v.stop()
+	for _, q := range v.requests {
+		if q.call != probe {
+			t.Errorf("it is noted: %s %+v", q, q)
+		}
 	}
 }

@@ -154,7 +154,11 @@ func (v *service) begin(step int) {
 func (v *service) serve(server int, w http.ResponseWriter, r *http.Request) {
 	v.working.Add(1)
 	defer v.working.Done()
-	req := v.note(server, r)
+	body, err := io.ReadAll(r.Body)
+	if err != nil { // its client hung up while it sent it: no service sees such a request
+		return
+	}
+	req := v.note(server, r, body)
 	f := v.fault(req)
 	outcome := v.play(req, f, w, r)
 	v.mu.Lock()
@@ -163,13 +167,13 @@ func (v *service) serve(server int, w http.ResponseWriter, r *http.Request) {
 }
 
 // note records a request.
-func (v *service) note(server int, r *http.Request) *request {
+func (v *service) note(server int, r *http.Request, body []byte) *request {
 	req := &request{
 		at: time.Now(), server: server, call: callOf(r), method: r.Method, path: r.URL.Path, conn: r.RemoteAddr, outcome: "open",
 		key: r.Header.Get(wire.HeaderIdempotencyKey), lease: r.Header.Get(wire.HeaderLease),
 	}
-	body, err := io.ReadAll(r.Body)
-	if err == nil && len(body) > 0 {
+	var err error
+	if len(body) > 0 {
 		decoder := json.NewDecoder(strings.NewReader(string(body)))
 		decoder.DisallowUnknownFields()
 		err = decoder.Decode(&req.body)
