@@ -428,10 +428,10 @@ func TestRedisUserMayDoWhatTheServiceNeeds(t *testing.T) {
 	p.wants(p.ask(nil, "DELETE", "/leases/current", "", "Fencelock-Lease: "+waited.LeaseID), http.StatusNoContent)
 	first := p.acquire(`{"resource":"queue"}`)
 	var waiting sync.WaitGroup
-	for range 2 { // whose turn is told when the one before gives it back
+	for i := range 2 { // whose turn is told when the one before gives it back
 		waiting.Go(func() {
 			var next wire.Lease
-			if resp, err := p.try(t.Context(), &next, "POST", "/locks", `{"resource":"queue","wait_ms":20000}`); err != nil || resp.StatusCode != http.StatusCreated {
+			if resp, err := p.try(t.Context(), &next, "POST", "/locks", `{"resource":"queue","wait_ms":20000}`, "Idempotency-Key: waiter"+strconv.Itoa(i)); err != nil || resp.StatusCode != http.StatusCreated {
 				t.Errorf("a waiter got %v, %v", resp, err)
 				return
 			}
