@@ -48,22 +48,22 @@ func decodeBatch(data []byte) ([]batchOperation, error) {
 		return nil, err
 	}
 	if n := len(body.Operations); n < 1 || n > MaxBatch {
-		return nil, badField(field, fmt.Sprintf("must hold 1 to %d operations", MaxBatch))
+		return nil, badField(field, fmt.Sprintf("must contain 1 to %d operations", MaxBatch))
 	}
 	for i, o := range body.Operations {
 		switch o.Operation {
 		case wire.OperationAcquire, wire.OperationExtend, wire.OperationRelease:
 		default:
-			return nil, badField(field, fmt.Sprintf("must hold acquire, extend or release as operation at index %d", i))
+			return nil, badField(field, fmt.Sprintf("must be acquire, extend or release in the operation at index %d", i))
 		}
 		if o.Operation != wire.OperationAcquire && o.IdempotencyKey != nil {
-			return nil, badField(field, fmt.Sprintf("must hold an idempotency_key with acquire only, not at index %d", i))
+			return nil, badField(field, fmt.Sprintf("must contain an idempotency_key only for an acquire, not at index %d", i))
 		}
 		if o.Operation == wire.OperationAcquire && o.LeaseID != nil {
-			return nil, badField(field, fmt.Sprintf("must not hold a lease_id with acquire, as at index %d", i))
+			return nil, badField(field, fmt.Sprintf("must not contain a lease_id for an acquire, as at index %d", i))
 		}
 		if o.Operation == wire.OperationRelease && len(o.Body) > 0 {
-			return nil, badField(field, fmt.Sprintf("must not hold a body with release, as at index %d", i))
+			return nil, badField(field, fmt.Sprintf("must not contain a body for a release, as at index %d", i))
 		}
 	}
 	return body.Operations, nil

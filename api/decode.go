@@ -261,7 +261,7 @@ func explain(err error) *lockcore.FieldError {
 	case 1:
 		return badField(at[0], "must be "+wanted(semantic.GoType))
 	default:
-		return badField(at[0], fmt.Sprintf("must hold %s at index %s", wanted(semantic.GoType), at[1]))
+		return badField(at[0], fmt.Sprintf("must contain %s at index %s", wanted(semantic.GoType), at[1]))
 	}
 }
 
@@ -294,7 +294,7 @@ func wanted(t reflect.Type) string {
 
 func unknownField(name string) *lockcore.FieldError {
 	if name == "" {
-		return badField(fieldBody, "holds a member without a name")
+		return badField(fieldBody, "contains a field without a name")
 	}
 	return badField(clip(name), "is not a field of this request")
 }

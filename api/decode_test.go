@@ -91,7 +91,7 @@ func TestWrongTypes(t *testing.T) {
 		`{"resource":1}`:                         "resource must be a string",
 		`{"resource":null}`:                      "resource must be a string",
 		`{"resources":{}}`:                       "resources must be an array of strings",
-		`{"resources":["a",null]}`:               "resources must hold a string at index 1",
+		`{"resources":["a",null]}`:               "resources must contain a string at index 1",
 		`{"resource":"a","ttl_ms":1e3}`:          "ttl_ms must be a whole number, without fraction and exponent",
 		`{"resource":"a","ttl_ms":null}`:         "ttl_ms must be a whole number",
 		`{"resource":"a","ttl_ms":1}`:            "ttl_ms must be a whole number from 100 to 60000",

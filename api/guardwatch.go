@@ -70,7 +70,7 @@ func newGuardWatch(guard fencing.Guard, counts *records, registry prometheus.Reg
 	}
 	failed := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "fencelock_guard_errors_total",
-		Help: "Requests and checks that the storage of the guarded records failed, by how.",
+		Help: "Requests and checks that failed in the storage of the guarded records, by kind.",
 	}, []string{"kind"})
 	w.errors = resolved(failed, []guardError{guardTimedOut, guardRefused, guardUnreachable})
 	registry.MustRegister(failed, prometheus.NewGaugeFunc(prometheus.GaugeOpts{

@@ -102,7 +102,7 @@ func (f *failingGuard) metrics(want string) {
 
 func guardMetrics(up, refused, timeout, unreachable int) string {
 	return fmt.Sprintf(`
-# HELP fencelock_guard_errors_total Requests and checks that the storage of the guarded records failed, by how.
+# HELP fencelock_guard_errors_total Requests and checks that failed in the storage of the guarded records, by kind.
 # TYPE fencelock_guard_errors_total counter
 fencelock_guard_errors_total{kind="refused"} %d
 fencelock_guard_errors_total{kind="timeout"} %d

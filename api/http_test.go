@@ -193,7 +193,7 @@ func TestMetrics(t *testing.T) {
 	s.call("GET", "/nowhere", "")
 	s.call("BREW", "/healthz", "")
 	err := testutil.GatherAndCompare(s.registry, strings.NewReader(`
-# HELP fencelock_http_requests_total HTTP requests answered, by route pattern, method and status (499: the caller had gone).
+# HELP fencelock_http_requests_total Completed HTTP requests, by route pattern, method and status (499: the caller closed the connection).
 # TYPE fencelock_http_requests_total counter
 fencelock_http_requests_total{code="200",method="GET",route="/locks/*"} 2
 fencelock_http_requests_total{code="404",method="GET",route="unmatched"} 1

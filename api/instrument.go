@@ -34,7 +34,7 @@ func newMetrics(registry prometheus.Registerer) metrics {
 	m := metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "fencelock_http_requests_total",
-			Help: "HTTP requests answered, by route pattern, method and status (499: the caller had gone).",
+			Help: "Completed HTTP requests, by route pattern, method and status (499: the caller closed the connection).",
 		}, []string{"route", "method", "code"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "fencelock_http_request_duration_seconds",

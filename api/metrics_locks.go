@@ -141,9 +141,9 @@ func newLockMetrics(registry prometheus.Registerer, prefixes []string, held, pla
 	}
 	wait := histogram("fencelock_wait_seconds", "Time from an acquire to its grant, or to the end of a wait without a grant.")
 	hold := histogram("fencelock_hold_seconds", "Time from a lease's grant to its release through this server.")
-	acquisitions := counter("fencelock_acquisitions_total", "Acquires answered, by outcome.", "outcome", "prefix")
-	extensions := counter("fencelock_extensions_total", "Extends answered, by outcome.", "outcome")
-	releases := counter("fencelock_releases_total", "Releases answered, by outcome.", "outcome")
+	acquisitions := counter("fencelock_acquisitions_total", "Completed acquires, by outcome.", "outcome", "prefix")
+	extensions := counter("fencelock_extensions_total", "Completed extends, by outcome.", "outcome")
+	releases := counter("fencelock_releases_total", "Completed releases, by outcome.", "outcome")
 	lost := counter("fencelock_leases_lost_total", "Leases that ended without a release, by how this server noticed it.", "found")
 	stale := counter("fencelock_stale_writes_refused_total", "Guarded writes and claims that were refused because a larger token had been seen.", "operation")
 	m := &lockMetrics{

@@ -189,7 +189,7 @@ func asField(err error) *lockcore.FieldError {
 	}
 	switch {
 	case errors.Is(err, fencing.ErrMalformedToken):
-		return badField(wire.HeaderFencingToken, fmt.Sprintf("must be a whole number from 1 to %d, in digits alone", fencing.MaxToken))
+		return badField(wire.HeaderFencingToken, fmt.Sprintf("must be a whole number from 1 to %d, in digits only", fencing.MaxToken))
 	case errors.Is(err, fencing.ErrMalformedResource):
 		return badField("resource", "is not one that the guard's storage takes")
 	case errors.Is(err, fencing.ErrMalformedValue):

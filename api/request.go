@@ -104,7 +104,7 @@ func namedResource(r *http.Request, escaped string) (string, error) {
 	}
 	repeated, err := unescapeResource(wire.HeaderResource, sent)
 	if err == nil && repeated != resource {
-		err = badField(wire.HeaderResource, "names another resource than the path: a proxy has changed the path; have it pass paths on as they are (nginx: proxy_pass without a path)")
+		err = badField(wire.HeaderResource, "names a different resource from the path: a proxy changed the path; configure it to pass paths unchanged (nginx: proxy_pass without a path)")
 	}
 	return resource, err
 }

@@ -118,7 +118,7 @@ func (st *stream) begin() {
 	case st.sub.lastID == "":
 		st.reader.Rewind(st.sub.recent, st.sub.wants)
 	case !st.reader.Resume(st.sub.lastID):
-		st.gap("the last event is of another server, or from before a restart; the events that are still kept follow")
+		st.gap("the last event came from another server, or from before a restart; the events that are still kept follow")
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 // the connection looks for them, and net/http answers 400.
 
 // errSmuggling is what net/http gets to see of such a header, and answers 400 to.
-var errSmuggling = errors.New("the header may be understood in two ways")
+var errSmuggling = errors.New("the header is ambiguous")
 
 // strictConn is an HTTP/1 connection that reads no header that may be understood in two ways.
 type strictConn struct {

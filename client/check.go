@@ -44,7 +44,7 @@ func (a acquisition) check(resources []string) error {
 		return err
 	}
 	if a.slots < 0 || a.slots > 0 && len(resources) > 1 {
-		return fmt.Errorf("%w: Slots(%d) for %d resources: it takes a number from 1 on, and one resource", ErrInvalid, a.slots, len(resources))
+		return fmt.Errorf("%w: Slots(%d) for %d resources: it takes a number of at least 1, and one resource", ErrInvalid, a.slots, len(resources))
 	}
 	if a.wait < 0 {
 		return fmt.Errorf("%w: Wait(%s) must not be negative", ErrInvalid, a.wait)

@@ -112,9 +112,9 @@ func New(servers []string, opts ...Option) (*Client, error) {
 	case !utf8.ValidString(c.holder):
 		return nil, fmt.Errorf("client: the holder %q must be valid UTF-8", c.holder)
 	case c.poll <= 0:
-		return nil, errors.New("client: WithPoll needs a second at least")
+		return nil, errors.New("client: WithPoll needs at least a second")
 	case c.http != nil && c.tls != nil:
-		return nil, errors.New("client: WithTLSConfig changes nothing in the client of WithHTTPClient: set it in that one's transport")
+		return nil, errors.New("client: WithTLSConfig has no effect on the client of WithHTTPClient: set it in that client's transport")
 	case c.http != nil && c.http.Timeout != 0:
 		return nil, errors.New("client: the HTTP client's Timeout must be 0, since waiting in the queue takes longer; see WithTimeout")
 	case c.http == nil:

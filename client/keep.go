@@ -131,7 +131,7 @@ func (k keeper) lost() error {
 	case k.left() > 0:
 		return nil
 	case k.lease.capped():
-		return failed("keep alive", k.lease.names(), fmt.Errorf("%w: it has reached its longest hold (max_hold_ms, or FENCELOCK_MAX_HOLD)", ErrLeaseLost))
+		return failed("keep alive", k.lease.names(), fmt.Errorf("%w: it has reached its maximum hold time (max_hold_ms, or FENCELOCK_MAX_HOLD)", ErrLeaseLost))
 	}
 	return failed("keep alive", k.lease.names(), fmt.Errorf("%w: it could not be extended in time", ErrLeaseLost))
 }

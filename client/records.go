@@ -53,7 +53,7 @@ func (c *Client) DeleteRecord(ctx context.Context, lease fencing.Lease) (fencing
 func (c *Client) recordUnder(ctx context.Context, op string, lease fencing.Lease, call call) (fencing.Record, error) {
 	claims := lease.Claims()
 	if len(claims) != 1 {
-		return fencing.Record{}, failed(op, "", fmt.Errorf("%w: a record is of one resource, and the lease of %d: pass one of its Claims", ErrInvalid, len(claims)))
+		return fencing.Record{}, failed(op, "", fmt.Errorf("%w: a record belongs to one resource, and the lease to %d: pass one of its Claims", ErrInvalid, len(claims)))
 	}
 	call.token, call.proof = claims[0].Token, claims[0].Proof
 	return c.record(ctx, op, claims[0].Resource, call)

@@ -82,7 +82,7 @@ func TestForgedMessages(t *testing.T) {
 			}
 			time.Sleep(rememberBatch / 100)
 		}
-		if log := log.String(); strings.Count(log, "was refused") != 2 || !strings.Contains(log, "comes again") {
+		if log := log.String(); strings.Count(log, "was refused") != 2 || !strings.Contains(log, "was sent again") {
 			t.Errorf("the log:\n%s", log)
 		}
 		if n := heard(seals.sealed(made(9, rememberBatch/2))); n != 1 {

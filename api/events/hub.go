@@ -142,7 +142,7 @@ func (h *Hub) Publish(e Event) {
 	h.mu.Lock()
 	if h.skipped.Load() {
 		h.skipped.Store(false)
-		h.keep(Event{Kind: wire.EventGap, Event: wire.Event{At: e.At, Server: h.server, Reason: "some events were not kept, since too many came while there was no reader"}})
+		h.keep(Event{Kind: wire.EventGap, Event: wire.Event{At: e.At, Server: h.server, Reason: "some events were dropped, because too many came while there was no reader"}})
 	}
 	h.book.hear(&e, time.Now())
 	h.keep(e)

@@ -235,14 +235,14 @@ func (r *Relay) hear(word string) {
 		text, ok = r.seals.OpenMessage(word)
 	}
 	if !ok || json.Unmarshal([]byte(text), &b) != nil {
-		r.refuse("it is not sealed under a secret that this server knows: somebody else sends such messages, or the servers have different lease keys")
+		r.refuse("it is not sealed under a secret that this server knows: another program sends such messages, or the servers have different lease keys")
 		return
 	}
 	if b.Server == r.hub.server || !fits(b.Server) || len(b.Events) > maxBatch {
 		return
 	}
 	if age := time.Since(time.UnixMilli(b.Sent)).Abs(); age >= rememberBatch {
-		r.refuse("it is old and comes again, or the clocks of the servers differ by more than " + rememberBatch.String())
+		r.refuse("it is an old message that was sent again, or the clocks of the servers differ by more than " + rememberBatch.String())
 		return
 	}
 	if !r.isNew(batchID{b.Server, b.Number}) {
@@ -250,7 +250,7 @@ func (r *Relay) hear(word string) {
 	}
 	if b.Missed > 0 {
 		r.hub.Publish(Event{Kind: wire.EventGap, Missed: b.Missed, Event: wire.Event{
-			Server: b.Server, Reason: "another server had more events than it passes on",
+			Server: b.Server, Reason: "another server had more events than it could pass on",
 		}})
 	}
 	for i := range b.Events {

@@ -46,7 +46,7 @@ func (f *lockFlags) add(cmd *cobra.Command) {
 	flags.DurationVar(&f.minHold, "min-hold", 0, "keep the lock taken for this long from the start, even after the release; at most the TTL")
 	flags.DurationVarP(&f.wait, "wait", "w", 0, "wait in the queue for at most this long (default: no limit)")
 	flags.BoolVarP(&f.noWait, "no-wait", "n", false, "do not wait in the queue")
-	flags.IntVarP(&f.conflict, "conflict-exit-code", "E", exitHeld, "exit code if the lock is held; -n with 0 also prints nothing")
+	flags.IntVarP(&f.conflict, "conflict-exit-code", "E", exitHeld, "exit code if the lock is held; with -n, 0 also prints nothing")
 	noFiles(cmd, "min-hold", "wait", "conflict-exit-code")
 }
 
@@ -56,7 +56,7 @@ func (f *lockFlags) addLease(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.DurationVar(&f.ttl, "ttl", 0, "the lease's TTL, such as 30s (default: the server's)")
 	flags.IntVar(&f.slots, "slots", 0, "take one of N slots of the resource (a semaphore), 1 to 32")
-	flags.DurationVar(&f.maxHold, "max-hold", 0, "how long the lease may be extended, at least the TTL (default: the server's FENCELOCK_MAX_HOLD)")
+	flags.DurationVar(&f.maxHold, "max-hold", 0, "maximum hold time of the lease, at least the TTL (default: the server's FENCELOCK_MAX_HOLD)")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing about the lock and the service; use the exit code")
 	flags.DurationVar(&f.patience, "patience", 15*time.Second, "how long to repeat a request while no server responds or has a quorum")
 	flags.StringVar(&f.holder, "holder", "", "label of the lease, visible to every reader (default: host and process id)")
@@ -75,7 +75,7 @@ func (f *lockFlags) check(cmd *cobra.Command) error {
 	case f.conflict < 0 || f.conflict > 255:
 		return usageError{fmt.Errorf("-E %d: must be an exit code from 0 to 255", f.conflict)}
 	case cmd.Flags().Changed("slots") && f.slots < 1:
-		return usageError{fmt.Errorf("--slots %d: must be a number from 1 on", f.slots)}
+		return usageError{fmt.Errorf("--slots %d: must be at least 1", f.slots)}
 	case f.metadata != "" && !json.Valid([]byte(f.metadata)):
 		return usageError{errors.New(`--metadata: must be JSON, such as '{"job":7}'`)}
 	}

@@ -48,7 +48,7 @@ if one does come back, tokens may repeat.`,
 			case len(cfg.RedisSets) == 0 && cfg.Store == "":
 				return usageError{errors.New("neither FENCELOCK_REDIS_ADDRS nor FENCELOCK_STORE is set: there is no cluster to bootstrap, and the embedded file needs none")}
 			case f.isNew && f.force:
-				return usageError{errors.New("--new is for nodes that all answer, --force for nodes that are gone: choose one")}
+				return usageError{errors.New("--new needs every node to respond, and --force is for nodes that are gone: choose one")}
 			}
 			t := newClusterTool(cmd, cfg)
 			err = f.run(cmd, t)

@@ -32,8 +32,8 @@ It changes nothing anywhere, and may run while servers run.
 It looks at: the variables, misspelt ones too; the ports; the Redis nodes (whether they respond and may
 vote, the list of nodes, the node sets and the longest TTL in their records, memory policy and
 limit, persistence, rights of the user, clocks, round trips, two addresses of one server);
-Postgres (version, encoding, role and its rights, the schema fencing, settings that forget
-commits); etcd (version, members, TLS, what is below the prefix); the access file and key
+Postgres (version, encoding, role and its rights, the schema fencing, settings that can lose
+commits); etcd (version, members, TLS, the keys below the prefix); the access file and key
 files; the dates of certificates; the permissions of files with secrets.
 
 Exit codes: 0 if it finds nothing, 1 if something is wrong, 3 if something is risky and
@@ -66,12 +66,12 @@ func inspect(ctx context.Context) *check.Report {
 		_, lines, _ := strings.Cut(err.Error(), "\n")
 		for line := range strings.Lines(lines) {
 			variable, problem, _ := strings.Cut(strings.TrimSpace(line), ": ")
-			report.Add(check.Wrong, variable, problem, "fencelock serve --help says what it may be")
+			report.Add(check.Wrong, variable, problem, "fencelock serve --help lists what is allowed")
 		}
 		return report
 	}
 	if _, err := openSecurity(cfg); err != nil {
-		report.Add(check.Wrong, "files of access control and keys", err.Error(), "correct the file that it names: the server does not start with it")
+		report.Add(check.Wrong, "the access file and the key files", err.Error(), "correct the file that it names: the server does not start with it")
 	}
 	report.Run(ctx, cfg, time.Now())
 	report.Sort()

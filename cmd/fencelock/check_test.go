@@ -166,7 +166,7 @@ func TestCheckOfRedis(t *testing.T) {
 	finds(t, report, check.Wrong, shared.Addr()+"/1", "is the same server as "+shared.Addr())
 	finds(t, report, check.Wrong, locked.Addr(), "NOPERM")
 	finds(t, report, check.Wrong, away.Addr(), "it refuses connections, so no server listens there")
-	finds(t, report, check.Risky, "FENCELOCK_REDIS_ADDRS", "with it the quorum is lost")
+	finds(t, report, check.Risky, "FENCELOCK_REDIS_ADDRS", "if it fails, the quorum is lost")
 	if strings.Contains(got.out, "secret-password") {
 		t.Error("a password is shown")
 	}
@@ -184,12 +184,12 @@ func TestCheckOfTheCluster(t *testing.T) {
 	five, sixth := [][]*testenv.Redis{nodes[:5]}, [][]*testenv.Redis{nodes[5:]}
 	server := start(t, append(changeOf(five, nil), "FENCELOCK_BOOTSTRAP=new")...)
 	got, report := checks(t, exitRisky, changeOf(five, nil)...)
-	finds(t, report, check.Risky, "FENCELOCK_REDIS_ADDRS", "with it the quorum is lost")
+	finds(t, report, check.Risky, "FENCELOCK_REDIS_ADDRS", "if it fails, the quorum is lost")
 	got.wants(t, "check", exitRisky, ": 0 wrong, 1 risky", "")
 	_, report = checks(t, 1, changeOf([][]*testenv.Redis{nodes[:3]}, nil)...)
 	finds(t, report, check.Wrong, "FENCELOCK_REDIS_ADDRS", "set 1 names 3 nodes, and these belong to a cluster with another list: "+nodes[0].Addr()+"/0 (of 5 nodes)")
 	_, report = checks(t, 1, append(changeOf(five, nil), "FENCELOCK_MAX_TTL=20s")...)
-	finds(t, report, check.Wrong, "FENCELOCK_MAX_TTL", "it is 20s, and the longest that a server of this cluster had is 10s")
+	finds(t, report, check.Wrong, "FENCELOCK_MAX_TTL", "it is 20s, and the longest that any server of this cluster has had is 10s")
 	other := start(t, append(changeOf(five, nil), "FENCELOCK_MAX_TTL=20s")...)
 	other.until("it says that the longest TTL is another", func() bool {
 		return strings.Contains(other.logged(), "the longest TTL of this server is above that of the cluster")
@@ -203,7 +203,7 @@ func TestCheckOfTheCluster(t *testing.T) {
 	start(t, append(slices.Clone(env), "FENCELOCK_BOOTSTRAP=new")...)
 	runSets(t, env, printed(t, env, "apply")...).wants(t, "apply", 0, "in force", "")
 	got, report = checks(t, exitRisky, env...)
-	finds(t, report, check.Risky, "FENCELOCK_REDIS_ADDRS", "with it the quorum is lost")
+	finds(t, report, check.Risky, "FENCELOCK_REDIS_ADDRS", "if it fails, the quorum is lost")
 	if n := strings.Count(got.out, nodes[0].Addr()); n > 1 {
 		t.Errorf("a node is named %d times in\n%s", n, got.out)
 	}
@@ -319,7 +319,7 @@ func TestCheckOfFiles(t *testing.T) {
 	writeFile(t, access, "nonsense\n")
 	_, report = checks(t, 1, env...)
 	finds(t, report, check.Wrong, "FENCELOCK_TLS_CERT_FILE", "it expired on")
-	finds(t, report, check.Wrong, "files of access control", "FENCELOCK_ACCESS_FILE cannot be used")
+	finds(t, report, check.Wrong, "the access file and the key files", "FENCELOCK_ACCESS_FILE cannot be used")
 
 	_, report = checks(t, 1, "FENCELOCK_DATA="+filepath.Join(dir, "nosuch", "fencelock.db"))
 	finds(t, report, check.Wrong, "FENCELOCK_DATA", "does not exist")

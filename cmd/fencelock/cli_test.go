@@ -222,6 +222,6 @@ func TestTakenPortsAreNamed(t *testing.T) {
 	p := start(t)
 	for variable, address := range map[string]string{"FENCELOCK_LISTEN": strings.TrimPrefix(p.url, "http://"), "FENCELOCK_ADMIN_LISTEN": p.admin} {
 		env := []string{"FENCELOCK_LISTEN=127.0.0.1:0", "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0", "FENCELOCK_DATA=own.db", variable + "=" + address}
-		finish(t, command(t, env, "serve"), "").wants(t, variable, exitFailed, "", "another program has the port of "+variable+"="+address+": set "+variable+" to a free port")
+		finish(t, command(t, env, "serve"), "").wants(t, variable, exitFailed, "", "another program uses the port of "+variable+"="+address+": set "+variable+" to a free port")
 	}
 }

@@ -201,7 +201,7 @@ func sendGet(ctx context.Context, asking *http.Client, url, credential string) (
 	}
 	if to, err := resp.Location(); err == nil {
 		_ = resp.Body.Close()
-		return nil, plainError{text: url + " redirects to " + to.Scheme + "://" + to.Host + ", which is not followed: is the address right?"}
+		return nil, plainError{text: url + " redirects to " + to.Scheme + "://" + to.Host + ", and redirects are not followed: check the address"}
 	}
 	return resp, nil
 }
@@ -264,7 +264,7 @@ func readEvents(body io.Reader, each func(kind string, data []byte) error) error
 
 // noAnswer is the error of a request that no server answered.
 func noAnswer(err error) error {
-	text := "no server answered in time"
+	text := "no server responded in time"
 	if said, ok := errors.AsType[plainError](err); ok {
 		text = "no server responds: " + said.text
 	} else if failed, ok := errors.AsType[*url.Error](err); ok {
@@ -320,7 +320,7 @@ func ownServer() (string, error) {
 	address := cmp.Or(os.Getenv("FENCELOCK_LISTEN"), config.DefaultOf("FENCELOCK_LISTEN"))
 	host, port, err := net.SplitHostPort(address)
 	if err != nil || port == "0" {
-		return "", usageError{fmt.Errorf("FENCELOCK_LISTEN=%q has no port that can be asked: use --url http://host:port", address)}
+		return "", usageError{fmt.Errorf("FENCELOCK_LISTEN=%q has no fixed port: use --url http://host:port", address)}
 	}
 	switch host {
 	case "", "0.0.0.0":
@@ -353,7 +353,7 @@ func trustOwn(config *tls.Config) error {
 	config.InsecureSkipVerify = true // the certificate itself is compared
 	config.VerifyConnection = func(state tls.ConnectionState) error {
 		if !bytes.Equal(state.PeerCertificates[0].Raw, block.Bytes) {
-			return errors.New("the server shows another certificate than the one in " + certFile + ": use --url")
+			return errors.New("the server presents a different certificate from the one in " + certFile + ": use --url")
 		}
 		return nil
 	}

@@ -139,7 +139,7 @@ func isRefused(t *testing.T, data string) bool {
 	if !isExit || exit.ExitCode() != exitFailed {
 		t.Fatalf("it ends with %v: %s", err, out)
 	}
-	if strings.Contains(string(out), "another program has the port") {
+	if strings.Contains(string(out), "another program uses the port") {
 		return false
 	}
 	wantAdvice(t, data, string(out))

@@ -58,7 +58,7 @@ Exits with 0 only if round one lost an update and round two prevented it.`,
 			return runDemo(cmd.Context(), flags, cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().StringVar(&flags.html, "html", "", "also write what happened to this file, as a page")
+	cmd.Flags().StringVar(&flags.html, "html", "", "also write what happened to this file, as an HTML page")
 	cmd.Flags().StringVar(&flags.redis, "redis", "", "Redis nodes, as in FENCELOCK_REDIS_ADDRS (default: one embedded node)")
 	cmd.Flags().StringVar(&flags.databaseURL, "database-url", "", "Postgres for the guarded record, as in FENCELOCK_DATABASE_URL (default: a file)")
 	cmd.Flags().DurationVar(&flags.ttl, "ttl", 2*time.Second, "the workers' leases, from 500ms to 1m")
@@ -117,7 +117,7 @@ func runDemo(ctx context.Context, flags demoFlags, stdout io.Writer) error {
 		return err
 	}
 	if !report.OK() {
-		return errors.New("the demonstration did not show what it is for")
+		return errors.New("the demonstration did not behave as described")
 	}
 	return nil
 }

@@ -39,9 +39,9 @@ func TestEtcdThatCannotBeUsed(t *testing.T) {
 	}{
 		"unreachable":           {"etcd://u:hunter2@127.0.0.1:" + port + "/p", []string{"no etcd responds at 127.0.0.1:" + port, "start it"}},
 		"wrong password":        {"etcd://app:hunter2@" + host(users) + "/p", []string{`refuses the user "app"`, "correct them"}},
-		"no user":               {"etcd://" + host(users) + "/p", []string{"asks for a user"}},
+		"no user":               {"etcd://" + host(users) + "/p", []string{"requires a user"}},
 		"no rights":             {"etcd://app:right@" + host(users) + "/p", []string{"/p/", "grant-permission"}},
-		"another's prefix":      {"etcd://" + host(plain) + "/theirs", []string{"keys of others", "/theirs/key", "another prefix"}},
+		"another's prefix":      {"etcd://" + host(plain) + "/theirs", []string{"other programs have keys", "/theirs/key", "another prefix"}},
 		"no TLS":                {"etcd://" + host(secure) + "/p", []string{"etcds://"}},
 		"TLS too many":          {"etcds://" + host(plain) + "/p?ca=" + cert, []string{"etcd:// for one without"}},
 		"unknown authority":     {"etcds://" + host(secure) + "/p", []string{"not trusted", "?ca="}},

@@ -33,13 +33,13 @@ func flagError(cmd *cobra.Command, err error) error {
 func wanted(kind, value string) string {
 	switch {
 	case kind == "duration" && value != "" && strings.Trim(value, "0123456789.") == "":
-		return fmt.Sprintf("a duration needs a unit: say %ss for seconds, %sm for minutes, %sms for milliseconds", value, value, value)
+		return fmt.Sprintf("a duration needs a unit: write %ss for seconds, %sm for minutes, %sms for milliseconds", value, value, value)
 	case kind == "duration":
 		return "must be a duration such as 500ms, 30s, 5m or 1h30m"
 	case kind == "int":
 		return "must be a whole number"
 	case kind == "bool":
-		return "must be true or false, or without a value"
+		return "must be true or false, or have no value"
 	}
 	return "must be a " + kind
 }
@@ -65,7 +65,7 @@ func argumentsError(cmd *cobra.Command, args []string, names string) error {
 	if len(args) == 0 {
 		return usageError{fmt.Errorf("an argument is missing: use %s %s", cmd.CommandPath(), names)}
 	}
-	return usageError{fmt.Errorf("%d arguments are too many: use %s %s", len(args), cmd.CommandPath(), names)}
+	return usageError{fmt.Errorf("too many arguments (%d): use %s %s", len(args), cmd.CommandPath(), names)}
 }
 
 func exactArgs(n int, names string) cobra.PositionalArgs {

@@ -98,7 +98,7 @@ func guardStatusCommand() *cobra.Command {
 		Short: "Show the protected tables: refused writes, problems, and who may write without tokens",
 		Long: `Show what the guard protects and what it has refused, as the view fencing.status does.
 REFUSED counts stale claims and writes, also those whose transaction was rolled back.
-UNFENCED counts writes without a token: refused in the modes strict and inserts, let through
+UNFENCED counts writes without a token: refused in the modes strict and inserts, accepted
 in the mode migrating and in transactions that called fencing.unguarded.
 Exits with 1 if something is missing from the protection of a table.`,
 		Example: "  fencelock guard status --database-url postgres://owner@localhost/shop",
@@ -179,7 +179,7 @@ func guardProofKeysCommand() *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:   "proof-keys",
-		Short: "Give the guard the keys with which it verifies proofs",
+		Short: "Give the guard the keys that verify proofs",
 		Long: `Give the guard in Postgres the keys of FENCELOCK_PROOF_KEY_FILE, in place of earlier ones, so that
 it can verify the fencing_proof of leases. Run it again when the file has changed. Then, in SQL:
 
@@ -188,11 +188,11 @@ it can verify the fencing_proof of leases. Run it again when the file has change
 		Args:    noArgs,
 	}
 	url := guardURLFlag(cmd)
-	cmd.Flags().StringVar(&file, "file", "", "the file of keys (default FENCELOCK_PROOF_KEY_FILE)")
+	cmd.Flags().StringVar(&file, "file", "", "the key file (default FENCELOCK_PROOF_KEY_FILE)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		path := cmp.Or(file, os.Getenv("FENCELOCK_PROOF_KEY_FILE"))
 		if path == "" {
-			return usageError{errors.New("no file of keys is named: set --file or FENCELOCK_PROOF_KEY_FILE")}
+			return usageError{errors.New("no key file is given: set --file or FENCELOCK_PROOF_KEY_FILE")}
 		}
 		keys, err := readProofKeys(path)
 		if err != nil {
@@ -200,7 +200,7 @@ it can verify the fencing_proof of leases. Run it again when the file has change
 		}
 		return onGuardDatabase(cmd.Context(), *url, func(ctx context.Context, url string) error {
 			if mysqlguard.IsURL(url) {
-				return usageError{errors.New("the guard in MariaDB verifies no proofs: name a Postgres")}
+				return usageError{errors.New("the guard in MariaDB can't verify proofs: use Postgres")}
 			}
 			return pgguard.SetProofKeys(ctx, url, keys)
 		})
@@ -210,7 +210,7 @@ it can verify the fencing_proof of leases. Run it again when the file has change
 
 func guardURLFlag(cmd *cobra.Command) *string {
 	return cmd.Flags().String("database-url", "",
-		"postgres:// or mysql:// URL; a URL on the command line shows in the list of processes, so prefer FENCELOCK_DATABASE_URL or FENCELOCK_DATABASE_URL_FILE for one with a password")
+		"postgres:// or mysql:// URL; a URL on the command line appears in the process list, so prefer FENCELOCK_DATABASE_URL or FENCELOCK_DATABASE_URL_FILE for one with a password")
 }
 
 func onGuardDatabase(ctx context.Context, url string, do func(context.Context, string) error) error {
@@ -245,5 +245,5 @@ func guardURL(flag string) (string, error) {
 		}
 		return strings.TrimSpace(string(content)), nil
 	}
-	return "", usageError{errors.New("no database is named: set --database-url, FENCELOCK_DATABASE_URL or FENCELOCK_DATABASE_URL_FILE")}
+	return "", usageError{errors.New("no database is given: set --database-url, FENCELOCK_DATABASE_URL or FENCELOCK_DATABASE_URL_FILE")}
 }

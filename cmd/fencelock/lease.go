@@ -100,7 +100,7 @@ func extendCommand() *cobra.Command {
 		Use:   "extend [LEASE_ID]",
 		Short: "Extend a lease: its TTL starts again",
 		Long: `Extend a lease and print it as JSON: its TTL starts again. Without LEASE_ID it extends
-$FENCELOCK_LEASE_ID, which is safer: arguments show in the list of processes.
+$FENCELOCK_LEASE_ID, which is safer: arguments appear in the process list.
 
 Exit codes: 0; 79 if the lease has ended (stop the work), 69 if the
 service is unavailable (the lease keeps its remaining TTL), 77 if access is
@@ -126,7 +126,7 @@ func releaseCommand() *cobra.Command {
 		Use:   "release [LEASE_ID]",
 		Short: "Release a lease",
 		Long: `Release a lease. Without LEASE_ID it releases $FENCELOCK_LEASE_ID, which is safer:
-arguments show in the list of processes.
+arguments appear in the process list.
 
 Exit codes: 0; 79 if the lease had already ended, so that its work was not
 protected to the end; 69 if the service is unavailable (the lease expires with

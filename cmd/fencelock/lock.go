@@ -142,7 +142,7 @@ safe.
 never a later one, however often the command is repeated. --any ends whatever lease holds
 the lock; repeated, it also ends the next one.
 
-Exit codes: 0 for a lease that is broken; 1 if the lock is free, or its token is not
+Exit codes: 0 if the lease is broken; 1 if the lock is free, or its token is not
 the one of --token; 69 if no server responds, or without a quorum; 77 without the right
 admin; 2 for wrong usage.`,
 		Example: "  fencelock get orders/42                  # shows the token\n  fencelock break --token 34 orders/42\n  fencelock break --any --yes orders/42",

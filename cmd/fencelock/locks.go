@@ -161,12 +161,12 @@ func readable(caller wire.Caller, prefix string) (only string, err error) {
 	case reads && len(exceptions) == 0:
 		return "", nil
 	case reads:
-		return fmt.Sprintf("not shown are locks that %s may not read: those that begin with %s", caller.Name, strings.Join(exceptions, ", ")), nil
+		return fmt.Sprintf("locks that %s may not read are not shown: those that begin with %s", caller.Name, strings.Join(exceptions, ", ")), nil
 	case len(exceptions) > 0:
-		return fmt.Sprintf("shown are only the locks that %s may read: those that begin with %s", caller.Name, strings.Join(exceptions, ", ")), nil
+		return fmt.Sprintf("only the locks that %s may read are shown: those that begin with %s", caller.Name, strings.Join(exceptions, ", ")), nil
 	}
 	return "", plainError{cause: client.ErrDenied, text: fmt.Sprintf(
-		"%s may not read any lock that begins with %q. The right read is given in the service's access file; or ask as another caller, with --bearer-token-file or %s",
+		"%s may not read any lock that begins with %q. The service's access file grants the read right; or ask as another caller, with --bearer-token-file or %s",
 		caller.Name, prefix, varBearerToken)}
 }
 

@@ -66,7 +66,7 @@ func historyCommand() *cobra.Command {
 		Use:   "history RESOURCE",
 		Short: "Show the latest writes and claims of a guarded record, refused ones too",
 		Long: `Show the latest writes and claims of a guarded record, the newest first, refused ones too.
-The service keeps the last hundred of a record. Writes to your own tables are not in it.
+The service keeps the last hundred for each record. Writes to your own tables are not in it.
 
 Exit codes: 0, also for a record that was never written; 69 if no server responds; 77 without
 the right to read; 2 for wrong usage.`,
@@ -139,7 +139,7 @@ server does not know you; 2 for wrong usage.`,
 	}
 	server := connect(cmd)
 	outputFlag(cmd, &output)
-	cmd.Flags().IntVar(&recent, "recent", 0, "begin with this many events of the past, at most 1000")
+	cmd.Flags().IntVar(&recent, "recent", 0, "start with this many past events, at most 1000")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		query := url.Values{"prefix": {strings.Join(args, "")}, "recent": {strconv.Itoa(recent)}}
 		show := showEvent

@@ -127,7 +127,7 @@ func (f *runFlags) timing(ttl time.Duration) (timing, error) {
 		t.grace = ttl / fifth
 	}
 	if longest := ttl/2 - t.lead; t.grace > max(longest, ttl/fifth) {
-		return t, usageError{fmt.Errorf("--grace %s does not fit into a lease of %s: at most %s, or use a longer --ttl", t.grace, ttl, max(0, longest))}
+		return t, usageError{fmt.Errorf("--grace %s is too long for a lease of %s: use at most %s, or a longer --ttl", t.grace, ttl, max(0, longest))}
 	}
 	return t, nil
 }
@@ -171,7 +171,7 @@ func lookUp(name string) (string, error) {
 	case errors.Is(err, syscall.EISDIR):
 		return "", codeError{error: fmt.Errorf("%s is a folder, not a command", name), code: exitNotRunnable}
 	case errors.Is(err, fs.ErrPermission):
-		return "", codeError{error: fmt.Errorf("%s cannot be run: it is not executable (chmod +x), or in a folder that may not be searched", name), code: exitNotRunnable}
+		return "", codeError{error: fmt.Errorf("%s cannot be run: it is not executable (chmod +x), or its folder can't be searched", name), code: exitNotRunnable}
 	case strings.ContainsRune(name, filepath.Separator):
 		return "", codeError{error: fmt.Errorf("%s does not exist", name), code: exitNotFound}
 	}
@@ -232,7 +232,7 @@ func (r *running) warn() (stop func() bool) {
 	const tenth = 10
 	left := time.Duration(*longest)*time.Millisecond - r.timing.grace - r.lead
 	return time.AfterFunc(left-left/tenth, func() {
-		r.say(fmt.Sprintf("the command gets SIGTERM in %s: the lease of %s reaches its longest hold (--max-hold, or the server's FENCELOCK_MAX_HOLD)",
+		r.say(fmt.Sprintf("the command gets SIGTERM in %s: the lease of %s reaches its maximum hold time (--max-hold, or the server's FENCELOCK_MAX_HOLD)",
 			(left / tenth).Round(time.Millisecond), resourcesOf(r.lease)))
 	}).Stop
 }

@@ -55,8 +55,8 @@ func TestRunReachesItsLongestHold(t *testing.T) {
 	t.Parallel()
 	p := start(t)
 	got := p.tool("", nil, "run", "--ttl", "1s", "--max-hold", "2s", "r", "--", "sleep", "60")
-	got.wants(t, "a longest hold", exitLost, "", "the lease of r reaches its longest hold")
-	got.wants(t, "a longest hold", exitLost, "", "lost the lease of r: it has reached its longest hold (max_hold_ms, or FENCELOCK_MAX_HOLD)")
+	got.wants(t, "a maximum hold time", exitLost, "", "the lease of r reaches its maximum hold time")
+	got.wants(t, "a maximum hold time", exitLost, "", "lost the lease of r: it has reached its maximum hold time (max_hold_ms, or FENCELOCK_MAX_HOLD)")
 	const most = 10 // every third of a TTL
 	extended := regexp.MustCompile(`fencelock_extensions_total{outcome="granted"} (\d+)`).FindStringSubmatch(p.scrape())
 	if n, err := strconv.Atoi(extended[1]); err != nil || n < 1 || n > most {

@@ -58,7 +58,7 @@ Run it with the configuration of the servers.`,
 			t.record("rotate-secret", err, slog.Bool("force", force))
 			switch {
 			case errors.Is(err, membership.ErrSecretInUse):
-				return fmt.Errorf("%w. After a rotation that failed nothing is left to do: its secret has spread meanwhile. Else wait, or use --force, which ends such leases", err)
+				return fmt.Errorf("%w. If a rotation failed, there is nothing left to do: its secret has spread since. Otherwise wait, or use --force, which ends such leases", err)
 			case err == nil:
 				_, _ = fmt.Fprintln(t.out, "the nodes have a new secret; lease ids under it and under the previous secret are accepted, and older ones are refused")
 			}

@@ -192,7 +192,7 @@ func (s *security) notes(cfg config.Config) []string {
 func (s *security) measure(registry prometheus.Registerer) {
 	unusable := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "fencelock_file_refused",
-		Help: "1 while a file that changed cannot be used, and the version before stays in force.",
+		Help: "1 while a file that changed cannot be used, and the previous version stays in force.",
 	}, []string{"file"})
 	registry.MustRegister(unusable)
 	for _, variable := range []string{accessFile, certFile, proofKeyFile, leaseKeyFile} {

@@ -115,7 +115,7 @@ func (s *service) listen(ctx context.Context) (err error) {
 	open := func(variable, address string, config *tls.Config) (net.Listener, error) {
 		l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 		if errors.Is(err, syscall.EADDRINUSE) {
-			return nil, fmt.Errorf("another program has the port of %s=%s: set %s to a free port, or stop that program", variable, address, variable)
+			return nil, fmt.Errorf("another program uses the port of %s=%s: set %s to a free port, or stop that program", variable, address, variable)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("cannot listen on %s=%s: %w", variable, address, err)

@@ -41,10 +41,10 @@ what to do next. It changes nothing.`),
 		(&setsAct{name: "status", act: (*setsAct).status}).command("Show which sets are in force, how far a change is, and what it waits for", `Show by which map the nodes of each set vote, what a change waits for, and the next command. Without
 FENCELOCK_REDIS_NEXT_ADDRS it shows whether the sets of FENCELOCK_REDIS_ADDRS are in force. It changes
 nothing.`),
-		(&setsAct{name: "apply", act: (*setsAct).apply, changes: true}).command("Put the next node sets in force, or continue that", `Put the next node sets in force, or continue an interrupted change. Leases that move keep their ids and
+		(&setsAct{name: "apply", act: (*setsAct).apply, changes: true}).command("Put the next node sets in force, or continue an interrupted change", `Put the next node sets in force, or continue an interrupted change. Leases that move keep their ids and
 tokens. Requests for resources that move wait while their locks are copied, for as long as reading all
 locks takes; all others continue. Every set needs a quorum, and every running server needs both maps.`),
-		(&setsAct{name: "revert", act: (*setsAct).revert, changes: true}).command("Take back a change", `Take back a change that was interrupted, that a lost set stops, or that is complete. A decided change is
+		(&setsAct{name: "revert", act: (*setsAct).revert, changes: true}).command("Take back a change", `Take back a change that was interrupted, that a lost set blocks, or that is complete. A decided change is
 completed first; then the opposite change follows.`),
 	)
 	return cmd
@@ -85,9 +85,9 @@ func (a *setsAct) run(cmd *cobra.Command) error {
 	case err != nil:
 		return usageError{err}
 	case len(cfg.RedisSets) == 0:
-		return usageError{errors.New("FENCELOCK_REDIS_ADDRS is not set: it names the present node sets")}
+		return usageError{errors.New("FENCELOCK_REDIS_ADDRS is not set: it names the current node sets")}
 	case cfg.RedisNextSets == nil && a.name != "status":
-		return usageError{errors.New("FENCELOCK_REDIS_NEXT_ADDRS is not set: it names the node sets that are to be there in the end")}
+		return usageError{errors.New("FENCELOCK_REDIS_NEXT_ADDRS is not set: it names the node sets that should exist after the change")}
 	}
 	a.tool, a.out = newClusterTool(cmd, cfg), cmd.OutOrStdout()
 	ctx, cancel := context.WithTimeout(cmd.Context(), setsTimeout)
@@ -300,7 +300,7 @@ func (a *setsAct) waits(l *sets.Locker) string {
 		case s.Map == "unknown" && a.tool.cfg.RedisNextSets == nil:
 			waits = append(waits, fmt.Sprintf("set %d votes by the map of other node sets than those of FENCELOCK_REDIS_ADDRS: use the list that is in force, or both lists of the change that is under way", i+1))
 		case s.Map == "unknown":
-			waits = append(waits, fmt.Sprintf("set %d has the map of another change: use the configuration of that one", i+1))
+			waits = append(waits, fmt.Sprintf("set %d has the map of another change: use that change's configuration", i+1))
 		case !s.Status.Ready:
 			waits = append(waits, fmt.Sprintf("set %d has no quorum: %s", i+1, s.Status.Reason))
 		}

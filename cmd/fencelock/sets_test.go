@@ -113,7 +113,7 @@ func TestSets(t *testing.T) {
 	env := changeOf(present, both)
 	told := start(t, append(slices.Clone(env), "FENCELOCK_BOOTSTRAP=new")...)
 	runSets(t, changeOf(present, nil), "plan").wants(t, "without next sets", exitUsage, "", "FENCELOCK_REDIS_NEXT_ADDRS is not set")
-	runSets(t, changeOf(present, present), "plan").wants(t, "the same sets", exitFailed, "", "the next node sets are the present ones")
+	runSets(t, changeOf(present, present), "plan").wants(t, "the same sets", exitFailed, "", "the next node sets are the same as the current ones")
 	var plan said
 	testenv.Eventually(t, 10*time.Second, func() error { // the first heartbeat of a server may come before its cluster is bootstrapped
 		if plan = runSets(t, env, "plan"); !strings.Contains(plan.out, "run without") {

@@ -80,7 +80,7 @@ func (g *grant) print(cmd *cobra.Command) error {
 		return usageError{errors.New("--name is missing: say who the caller is")}
 	}
 	if strings.ContainsAny(g.name+g.requests+g.waiters+g.held, " \t\r\n") {
-		return usageError{errors.New("names and limits must not hold spaces")}
+		return usageError{errors.New("names and limits must not contain spaces")}
 	}
 	var random [secretBytes]byte
 	_, _ = rand.Read(random[:]) // never fails

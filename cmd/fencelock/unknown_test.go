@@ -54,10 +54,10 @@ func TestWithoutTheRightToReadTheStateIsUnknown(t *testing.T) {
 		without string
 	}{
 		{all, []string{"ls"}, 0, 3, "", "shown"},
-		{some, []string{"ls"}, 0, 2, `shown are only the locks that some may read: those that begin with "orders/", "jobs/"`, ""},
+		{some, []string{"ls"}, 0, 2, `only the locks that some may read are shown: those that begin with "orders/", "jobs/"`, ""},
 		{some, []string{"ls", "orders/"}, 0, 1, "", "shown"},
 		{some, []string{"ls", "sec"}, 77, 0, `it is unknown which locks are held: some may not read any lock that begins with "sec"`, ""},
-		{most, []string{"ls"}, 0, 2, `not shown are locks that most may not read: those that begin with "jobs/"`, ""},
+		{most, []string{"ls"}, 0, 2, `locks that most may not read are not shown: those that begin with "jobs/"`, ""},
 		{most, []string{"ls", "jobs/1"}, 77, 0, "it is unknown which locks are held", ""},
 		{none, []string{"ls"}, 77, 0, "nothing may not read any lock", ""},
 		{"flk_wrong", []string{"ls"}, 77, 0, "it is unknown which locks are held: the service does not know this caller", ""},
@@ -79,11 +79,11 @@ func TestReadable(t *testing.T) {
 	t.Parallel()
 	caller := wire.Caller{Name: "c", Rules: []wire.Rule{{Prefix: "a/b/", Right: "none"}, {Prefix: "a/", Right: "acquire"}, {Prefix: "", Right: "none"}}}
 	for prefix, want := range map[string]string{
-		"":       `shown are only the locks that c may read: those that begin with "a/"`,
-		"a":      `shown are only the locks that c may read: those that begin with "a/"`,
-		"a/":     `not shown are locks that c may not read: those that begin with "a/b/"`,
+		"":       `only the locks that c may read are shown: those that begin with "a/"`,
+		"a":      `only the locks that c may read are shown: those that begin with "a/"`,
+		"a/":     `locks that c may not read are not shown: those that begin with "a/b/"`,
 		"a/c":    "",
-		"a/b":    `not shown are locks that c may not read: those that begin with "a/b/"`,
+		"a/b":    `locks that c may not read are not shown: those that begin with "a/b/"`,
 		"a/b/":   "denied",
 		"a/b/c":  "denied",
 		"b":      "denied",

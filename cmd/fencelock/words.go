@@ -56,7 +56,7 @@ func problemInWords(p *client.ProblemError) string {
 	detail := cmp.Or(p.Detail, lowerFirst(p.Title))
 	switch {
 	case p.Kind() == "no-quorum":
-		return fmt.Sprintf("the service has no quorum: %s. See what its nodes wait for with fencelock nodes", detail)
+		return fmt.Sprintf("the service has no quorum: %s. Run fencelock nodes to see what its nodes are waiting for", detail)
 	case p.Kind() == "invalid-request":
 		return "the request is not valid: " + fieldsAsFlags(detail)
 	case p.Status == http.StatusForbidden:

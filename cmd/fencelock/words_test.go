@@ -15,7 +15,7 @@ func TestMessagesArePlain(t *testing.T) {
 		words, says string
 		code        int
 	}{
-		{"acquire --ttl 5 r", "--ttl 5: a duration needs a unit: say 5s for seconds", 2},
+		{"acquire --ttl 5 r", "--ttl 5: a duration needs a unit: write 5s for seconds", 2},
 		{"acquire --ttl 5x r", "--ttl 5x: must be a duration such as", 2},
 		{"acquire --ttl", "--ttl needs a value", 2},
 		{"acquire --ttl 1000h r", "--ttl must be from 100ms to 1m0s, in whole milliseconds; the server's FENCELOCK_MAX_TTL sets the maximum", 2},
@@ -27,7 +27,7 @@ func TestMessagesArePlain(t *testing.T) {
 		{"relaese", `fencelock has no command "relaese": did you mean release?`, 2},
 		{"guard dance", `fencelock guard has no command "dance": fencelock guard --help lists them`, 2},
 		{"get", "an argument is missing: use fencelock get RESOURCE", 2},
-		{"ls a b", "2 arguments are too many: use fencelock ls [PREFIX]", 2},
+		{"ls a b", "too many arguments (2): use fencelock ls [PREFIX]", 2},
 		{"run r -- ./nosuch", "./nosuch does not exist", 127},
 		{"ls --url http://127.0.0.1:1", "http://127.0.0.1:1 refuses connections, so no server listens there. Start one with fencelock serve, or name another address with --url", 69},
 		{"nodes --url http://127.0.0.1:1", "no server responds: http://127.0.0.1:1 refuses connections", 69},

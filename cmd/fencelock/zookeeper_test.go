@@ -86,7 +86,7 @@ func TestZooKeeperThatCannotBeUsed(t *testing.T) {
 		"wrong digest":       {store: "locks:hunter2@" + addr + root + "/protected", says: []string{"perhaps the password of the user locks", root + "/protected"}},
 		"no digest":          {store: addr + root + "/protected", says: []string{"names no user and password", "setAcl"}},
 		"no right to create": {store: addr + root + "/readable", says: []string{"no right to read, write, create and delete", root + "/readable"}, checkOK: true},
-		"another's data":     {store: addr + root + "/theirs", says: []string{root + "/theirs", "not fencelock's", "a path of its own"}},
+		"another's data":     {store: addr + root + "/theirs", says: []string{root + "/theirs", "not fencelock's", "its own path"}},
 		"too old":            {store: oldZooKeeper(t) + "/locks", says: []string{"3.4.13", "3.6 is the oldest"}},
 		"no path":            {store: "locks:hunter2@" + addr, says: []string{"should look like zookeeper://"}},
 	} {

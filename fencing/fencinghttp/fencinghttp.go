@@ -47,7 +47,7 @@ func RequireProof(keys Verifier, resource func(*http.Request) string, next http.
 	return Require(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		values := r.Header.Values(ProofHeader)
 		if len(values) > 1 {
-			write(w, malformed("the header "+ProofHeader+" is there more than once"))
+			write(w, malformed("the header "+ProofHeader+" was sent more than once"))
 			return
 		}
 		proof := r.Header.Get(ProofHeader)
@@ -97,7 +97,7 @@ func (m middleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		m.next.ServeHTTP(w, r)
 		return
 	case len(values) > 1:
-		write(w, malformed("the header "+Header+" is there more than once"))
+		write(w, malformed("the header "+Header+" was sent more than once"))
 		return
 	}
 	token, err := fencing.ParseToken(values[0])

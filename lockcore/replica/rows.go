@@ -74,7 +74,7 @@ func Unreadable(key string) error {
 	}
 }
 
-var errCorrupt = errors.New("it is none of this version")
+var errCorrupt = errors.New("this version cannot read it")
 
 func encodeNumber(n int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
 

@@ -110,11 +110,11 @@ func validateSets(sets [][]node.Node) (err error) {
 		switch len(nodes) {
 		case 1, 3, 5, 7:
 		default:
-			err = errors.Join(err, fmt.Errorf("%d nodes: 1, 3, 5 or 7 are supported", len(nodes)))
+			err = errors.Join(err, fmt.Errorf("%d nodes: only 1, 3, 5 or 7 are supported", len(nodes)))
 		}
 		for _, n := range nodes {
 			if seen[n.Name()] {
-				err = errors.Join(err, fmt.Errorf("node %s is listed twice: each node must be a server of its own", n.Name()))
+				err = errors.Join(err, fmt.Errorf("node %s is listed twice: each node must be a separate server", n.Name()))
 			}
 			seen[n.Name()] = true
 		}

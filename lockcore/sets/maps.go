@@ -48,7 +48,7 @@ func validateNext(present, next [][]node.Node) error {
 		return nil
 	}
 	if MapName(present) == MapName(next) {
-		return errors.New("the next node sets are the present ones")
+		return errors.New("the next node sets are the same as the current ones")
 	}
 	hashes := make(map[string]string) // by node
 	for _, nodes := range slices.Concat(present, next) {

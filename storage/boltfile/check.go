@@ -68,7 +68,7 @@ func (c *checker) all() error {
 // claim notes that so many pages from id on are used or free.
 func (c *checker) claim(id, n uint64) error {
 	if id < 2 || id >= c.meta.pages || n > c.meta.pages-id {
-		return fmt.Errorf("page %d (and %d that follow) is outside of the %d pages in use", id, n-1, c.meta.pages)
+		return fmt.Errorf("page %d (and %d that follow) is outside the %d pages in use", id, n-1, c.meta.pages)
 	}
 	for i := id; i < id+n; i++ {
 		if c.seen[i] {
@@ -86,7 +86,7 @@ func (c *checker) read(id uint64) (page, error) {
 		return nil, errTime
 	}
 	if id < 2 || id >= c.meta.pages {
-		return nil, fmt.Errorf("page %d is outside of the %d pages in use", id, c.meta.pages)
+		return nil, fmt.Errorf("page %d is outside the %d pages in use", id, c.meta.pages)
 	}
 	raw, err := c.bytes(id, 1)
 	if err != nil {
@@ -124,7 +124,7 @@ func (c *checker) freelist() error {
 	}
 	for i, id := range ids {
 		if i > 0 && id <= ids[i-1] {
-			return fmt.Errorf("the list of free pages, page %d: not in order", c.meta.freelist)
+			return fmt.Errorf("the list of free pages, page %d: out of order", c.meta.freelist)
 		}
 		if err := c.claim(id, 1); err != nil {
 			return fmt.Errorf("the list of free pages: %w", err)

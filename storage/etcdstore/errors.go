@@ -45,15 +45,15 @@ func hinted(err error, t *target) error {
 	case errors.Is(err, rpctypes.ErrAuthFailed):
 		return fmt.Errorf("etcd refuses the user %q with this password: correct them in the URL, or set the password with etcdctl user passwd: %w", t.user, err)
 	case errors.Is(err, rpctypes.ErrUserEmpty):
-		return fmt.Errorf("etcd asks for a user: write etcd://user:password@… : %w", err)
+		return fmt.Errorf("etcd requires a user: write etcd://user:password@… : %w", err)
 	case strings.Contains(text, "x509:"), strings.Contains(text, "unknown certificate authority"):
 		return fmt.Errorf("the certificate of etcd is not trusted: name its authority as ?ca=/path/ca.pem in the URL: %w", err)
 	case strings.Contains(text, "tls:"), t.tls != nil && errors.Is(err, io.EOF):
-		return fmt.Errorf("no TLS connection to etcd: write etcds:// for an etcd with TLS and etcd:// for one without, and a certificate of the client as ?cert= and &key= if it asks for one: %w", err)
+		return fmt.Errorf("no TLS connection to etcd: write etcds:// for an etcd with TLS and etcd:// for one without, and name a client certificate with ?cert= and &key= if it asks for one: %w", err)
 	case errors.As(err, new(*loginError)) && errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%w: it runs, and checks passwords slowly: look at its load, and at its --bcrypt-cost", err)
+		return fmt.Errorf("%w: it is running, but checks passwords slowly: look at its load and its --bcrypt-cost", err)
 	case unanswered(err), errors.As(err, new(net.Error)):
-		return fmt.Errorf("no etcd responds at %s: start it, or correct the addresses, and write etcds:// if it speaks TLS: %w", strings.Join(t.hosts, ", "), err)
+		return fmt.Errorf("no etcd responds at %s: start it, or correct the addresses, and write etcds:// if it uses TLS: %w", strings.Join(t.hosts, ", "), err)
 	}
 	return err
 }

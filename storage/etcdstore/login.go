@@ -59,7 +59,7 @@ func (e *loginError) Error() string {
 func (e *loginError) Unwrap() error { return e.cause }
 
 // errToken: etcd refuses the token. It has not done what the request asked for.
-var errToken = errors.New("etcd does not know the token of the login any more")
+var errToken = errors.New("etcd no longer knows the login's token")
 
 // await returns when there is a token.
 func (l *login) await(ctx context.Context) error {

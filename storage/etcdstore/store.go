@@ -141,8 +141,8 @@ func (s *service) fit(ctx context.Context, patience time.Duration) (version stri
 func newEnough(version, host string) error {
 	v, err := semver.NewVersion(version)
 	if err != nil || v.LessThan(*semver.New(minVersion)) {
-		return &unfitError{fmt.Sprintf("the etcd at %s is of version %s: fencelock needs %s or later, whose members say how far they are, "+
-			"so that it is noticed when data are restored. Upgrade etcd, or name another one", host, version, minVersion)}
+		return &unfitError{fmt.Sprintf("the etcd at %s is version %s: fencelock needs %s or later, whose members report how much they have committed, "+
+			"so that a restore is noticed. Upgrade etcd, or use another one", host, version, minVersion)}
 	}
 	return nil
 }
@@ -151,7 +151,7 @@ func newEnough(version, host string) error {
 func (s *service) vacant(resp *clientv3.GetResponse) error {
 	for _, kv := range resp.Kvs {
 		if _, isEntry := s.number(kv.Key); !isEntry && !s.owns(string(kv.Key)) {
-			return &unfitError{fmt.Sprintf("there are keys of others below %s (%s): name another prefix in the URL", s.prefix, kv.Key)}
+			return &unfitError{fmt.Sprintf("other programs have keys below %s (%s): use another prefix in the URL", s.prefix, kv.Key)}
 		}
 	}
 	return nil

@@ -91,7 +91,7 @@ func appendHost(hosts []string, host string) ([]string, bool) {
 func (t *target) secure(on bool, options url.Values) (err error) {
 	for name := range options {
 		if name != "ca" && name != "cert" && name != "key" {
-			return fmt.Errorf("the URL has the option %q; those that there are: ca, cert and key", name)
+			return fmt.Errorf("the URL has the option %q; the options are ca, cert and key", name)
 		}
 		if !on {
 			return fmt.Errorf("the option %q of the URL is for TLS: write etcds:// instead of etcd://", name)

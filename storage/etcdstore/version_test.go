@@ -63,7 +63,7 @@ func TestAnEtcdThatIsTooOld(t *testing.T) {
 			}
 			_, looked := Look(t.Context(), url, 10*time.Second)
 			for _, got := range []error{err, looked} {
-				for _, part := range []string{listener.Addr().String(), "version " + version, "3.4.0 or later", "restored", "Upgrade etcd"} {
+				for _, part := range []string{listener.Addr().String(), "version " + version, "3.4.0 or later", "a restore", "Upgrade etcd"} {
 					if got == nil || !strings.Contains(got.Error(), part) {
 						t.Errorf("%q is not in: %v", part, got)
 					}

@@ -91,7 +91,7 @@ func (g *Guard) Check(ctx context.Context) error {
 		return g.pool.QueryRow(ctx, `SELECT current_setting('transaction_read_only')::bool`).Scan(&readOnly)
 	})
 	if err == nil && readOnly {
-		err = fmt.Errorf("%w: the database takes no writes: it is a standby, or read-only", fencing.ErrGuardUnavailable)
+		err = fmt.Errorf("%w: the database accepts no writes: it is a standby, or read-only", fencing.ErrGuardUnavailable)
 	}
 	return err
 }

@@ -12,7 +12,7 @@ import (
 
 // errGone is of a schema that was deleted while the store is open.
 var errGone = errors.New("the schema fencelock, or a part of it, was deleted: restore it; if all of it is gone, " +
-	"a server makes an empty one in some seconds, and grants again once the longest TTL has passed")
+	"a server creates an empty one within seconds, and grants again after the longest TTL")
 
 // gone is since when the schema is, and when that was last seen.
 type gone struct {

@@ -166,7 +166,7 @@ func (s *Store) mayInstall(ctx context.Context) error {
 	})
 	switch {
 	case err != nil && strings.Contains(err.Error(), "statement pooling mode"):
-		return &unfitError{"a pooler in statement mode is before it: set pool_mode = transaction or session, or name the server itself"}
+		return &unfitError{"a pooler in statement mode is in front of it: set pool_mode = transaction or session, or connect to the server itself"}
 	case err != nil:
 		return err
 	case standby:

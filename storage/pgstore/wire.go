@@ -105,7 +105,7 @@ func receive(p *pgconn.Pipeline, s statement) error {
 	}
 	reader, ok := got.(*pgconn.ResultReader)
 	if !ok {
-		return fmt.Errorf("the server responded %T to a statement", got)
+		return fmt.Errorf("the server responded to a statement with %T", got)
 	}
 	for reader.NextRow() {
 		if s.row != nil && err == nil {

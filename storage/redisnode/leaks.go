@@ -46,7 +46,7 @@ func (n *Node) WatchLeaks(ctx context.Context, l Leaks) {
 func (n *Node) logLeaks(found []string) {
 	const examples = 5
 	if len(found) == 0 {
-		n.opts.Logger.Info("the node has no locks without an expiry any more", "node", n.name)
+		n.opts.Logger.Info("the node no longer has locks without an expiry", "node", n.name)
 		return
 	}
 	n.opts.Logger.Warn("the node has locks without an expiry: they stay locked until an operator breaks them (fencelock break --any RESOURCE) or sets an expiry on the node (PEXPIRE l:{resource} 60000); this service makes no such locks, so find the program that changes the keys of this database",

@@ -25,7 +25,7 @@ const (
 	maxReplyLine     = 64 << 10
 )
 
-var errReplyLimit = errors.New("the node's reply is malformed or larger than any that this service asks for")
+var errReplyLimit = errors.New("the node's reply is malformed, or larger than any this service asks for")
 
 // limitedDialer connects as the library would, and checks replies before the library
 // reads them.

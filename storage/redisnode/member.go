@@ -47,7 +47,7 @@ func (n *Node) Observe(ctx context.Context) (node.Observation, error) {
 		Unfit:       Unfit(info),
 	}
 	if seen.Unfit == "" && size > 0 && reply[2] == nil {
-		seen.Unfit = fmt.Sprintf("its database holds %d keys and no mark of this service: give it a database of its own (an empty one, or another number in the address), since admission would delete them", size)
+		seen.Unfit = fmt.Sprintf("its database holds %d keys and no mark of this service: give it its own database (an empty one, or another number in the address), since admission would delete them", size)
 	}
 	return seen, nil
 }

@@ -180,7 +180,7 @@ func TestForeignDatabase(t *testing.T) {
 			redis := openNode(t, server.Addr(), redisnode.Options{})
 			redis.Join(cluster)
 			seen := observe(t, redis)
-			if seen.Empty || seen.Admitted || !strings.Contains(seen.Unfit, "database of its own") {
+			if seen.Empty || seen.Admitted || !strings.Contains(seen.Unfit, "its own database") {
 				t.Errorf("%+v", seen)
 			}
 			a := node.Admission{Incarnation: seen.Incarnation, Epoch: 5, Bootstrapped: 5, Cluster: cluster, Floor: 1000}

@@ -40,7 +40,7 @@ type entry struct {
 	pieces int // how many znodes hold what follows the header; 0 if it is in the entry
 }
 
-var errForeign = errors.New("holds data that are not fencelock's: give the cluster a path of its own")
+var errForeign = errors.New("holds data that are not fencelock's: give the cluster its own path")
 
 var errCorrupt = errors.New("an entry of the log cannot be read")
 

@@ -46,7 +46,7 @@ func (e *foreignError) Error() string {
 	if e.what == "" {
 		return e.path + " " + errForeign.Error()
 	}
-	return fmt.Sprintf("%s %s (the znode %s is none of fencelock's)", e.path, errForeign, e.what)
+	return fmt.Sprintf("%s %s (the znode %s is not fencelock's)", e.path, errForeign, e.what)
 }
 
 // explained says what to do about an error of Open.
@@ -59,7 +59,7 @@ func (s *Store) explained(err error) error {
 	case errors.Is(err, zk.ErrNoAuth):
 		return fmt.Errorf("%s: no right to read, write, create and delete there: %s. Grant the user all of these on %s (setAcl), or name another path: %w", s.target.path, who, s.target.path, err)
 	case errors.Is(err, zk.ErrInvalidACL):
-		return fmt.Errorf("%s: the servers do not take the user of the URL: they lack the digest authentication: %w", s.target.path, err)
+		return fmt.Errorf("%s: the servers do not accept the URL's user: digest authentication is not enabled: %w", s.target.path, err)
 	case !passing(err):
 		return err
 	}
@@ -67,7 +67,7 @@ func (s *Store) explained(err error) error {
 		if waits := leaderless(s.target.hosts); waits != nil {
 			return fmt.Errorf("the ensemble has no leader: %s runs, but serves no client until a majority of the ensemble runs: start the other servers: %w", strings.Join(waits, ", "), why)
 		}
-		return fmt.Errorf("no server of %s opens a session within %s: %w. Check the addresses, and that a majority of the ensemble runs", strings.Join(s.target.hosts, ", "), s.opts.Patience, why)
+		return fmt.Errorf("no server of %s opened a session within %s: %w. Check the addresses, and that a majority of the ensemble runs", strings.Join(s.target.hosts, ", "), s.opts.Patience, why)
 	}
 	return err
 }

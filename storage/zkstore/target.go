@@ -20,7 +20,7 @@ type target struct {
 }
 
 // errMalformedURL does not say what is there: it holds a password.
-var errMalformedURL = errors.New("the URL is not valid; it should look like zookeeper://user:password@a:2181,b:2181,c:2181/fencelock: the servers, and a path of which this cluster has everything (user and password only where the path is protected by them)")
+var errMalformedURL = errors.New("the URL is not valid; it should look like zookeeper://user:password@a:2181,b:2181,c:2181/fencelock: the servers, and a path that only this cluster uses (user and password only if they protect the path)")
 
 // parse reads a URL by hand: Go's own package knows no lists of hosts.
 func parse(raw string) (t target, err error) {

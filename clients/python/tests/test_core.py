@@ -243,11 +243,11 @@ class Core(unittest.TestCase):
 
     def test_a_lease_that_cannot_last_longer_is_not_extended(self):
         grant, run = self.keep(lambda _: self.fail("it was extended"), max_hold_remaining_ms=20_000)
-        self.assertIn("longest hold", run())
+        self.assertIn("maximum hold time", run())
 
     def test_an_extend_that_is_refused_leaves_the_lease_as_it_was(self):
         _, run = self.keep(lambda _: problem(409, "max-hold-reached"))
-        self.assertIn("longest hold", run())
+        self.assertIn("maximum hold time", run())
         self.assertAlmostEqual(self.clock() - 1000, 29.9 - 3, places=1)
         self.assertEqual(len(self.sent), 1)
 

@@ -100,7 +100,7 @@ func (p *planner) refuseSameServer() {
 		for j := range i {
 			a, b := &p.nodes[i], &p.nodes[j]
 			if a.seen.Incarnation == b.seen.Incarnation && a.fit() && b.fit() {
-				const why = "it is the same server as %s: every node must be one of its own"
+				const why = "it is the same server as %s: every node must be a separate server"
 				p.reasons[i] = fmt.Sprintf(why, p.names[j])
 				p.reasons[j] = fmt.Sprintf(why, p.names[i])
 			}
@@ -113,7 +113,7 @@ func (p *planner) planAdmitted() {
 		seen := &p.nodes[i].seen
 		if seen.Epoch < p.epoch {
 			p.oldEpoch = append(p.oldEpoch, i)
-			p.reasons[i] = "it is taking over the cluster's epoch"
+			p.reasons[i] = "it is moving to the cluster's epoch"
 		}
 		if seen.Marks.MaxTTL < p.cfg.MaxTTL {
 			p.lowMaxTTL = append(p.lowMaxTTL, i)

@@ -210,7 +210,7 @@ class Grant:
         if self.left > 0:
             return ""
         if self.capped:
-            return "it has reached its longest hold (max_hold, or the service's FENCELOCK_MAX_HOLD)"
+            return "it has reached its maximum hold time (max_hold, or the service's FENCELOCK_MAX_HOLD)"
         return "it was not extended in time"
 
 

@@ -172,7 +172,7 @@ class Lease {
             return this.#gone;
         if (this.#left() > 0)
             return '';
-        return this.#capped ? "it has reached its longest hold (maxHold, or the service's FENCELOCK_MAX_HOLD)" : 'it was not extended in time';
+        return this.#capped ? "it has reached its maximum hold time (maxHold, or the service's FENCELOCK_MAX_HOLD)" : 'it was not extended in time';
     }
     /** It names the TTL: without, the lease would get the one of the last extend, which another
      * process may have sent. */

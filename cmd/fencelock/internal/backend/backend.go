@@ -131,7 +131,7 @@ func (b *Backend) Start(ctx context.Context, parts *errgroup.Group) {
 	relay := events.NewRelay(b.Events, b.channels, secrets{b.Locker, b.opts.LeaseKeys}, b.opts.Logger)
 	b.opts.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "fencelock_lease_keys_differ",
-		Help: "Other servers whose lease ids get 404 here, since their FENCELOCK_LEASE_KEY_FILE is another one.",
+		Help: "Other servers whose lease ids get 404 here, because their FENCELOCK_LEASE_KEY_FILE differs.",
 	}, func() float64 { return float64(relay.LeaseKeysDiffer()) }))
 	for _, run := range []func(context.Context) error{
 		b.Locker.Run,
@@ -212,7 +212,7 @@ func (b *Backend) openFile() error {
 		b.notef("the guard's highest mark could not be read, so tokens begin at the clock: %v", err)
 		return nil
 	case errors.Is(err, boltfile.ErrInUse):
-		return fmt.Errorf("%w: one server at a time may have it. Stop the other one, or give this one a file of its own with FENCELOCK_DATA", err)
+		return fmt.Errorf("%w: only one server at a time can use it. Stop the other one, or give this one its own file with FENCELOCK_DATA", err)
 	case err != nil:
 		return fmt.Errorf("the embedded file (FENCELOCK_DATA): %w", err)
 	}
@@ -295,7 +295,7 @@ func (b *Backend) openNodes(ctx context.Context) (present [][]node.Node, queues 
 		return nil, nil, err
 	}
 	if b.next != nil && b.opts.Tool == nil {
-		b.notef("the node sets are being changed (FENCELOCK_REDIS_NEXT_ADDRS): a set that loses its quorum's data now grants nothing before fencelock sets apply or revert")
+		b.notef("the node sets are being changed (FENCELOCK_REDIS_NEXT_ADDRS): a set that loses its quorum's data now grants nothing until fencelock sets apply or revert")
 	}
 	for _, node := range b.redis {
 		queues = append(queues, node)

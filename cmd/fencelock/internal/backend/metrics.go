@@ -38,11 +38,11 @@ func newNodeMetrics(registry prometheus.Registerer) *nodeMetrics {
 			.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5),
 		operations:  histogram("fencelock_node_batch_operations", "Operations in a batch sent to a node.", 1, 2, 4, 8, 16, 32, 64, 128, 256, 512),
 		failures:    counter("fencelock_node_batch_failures_total", "Batches without a usable reply from a node."),
-		memory:      gauge("fencelock_node_memory_used_bytes", "The memory that a Redis node uses, as it reports itself."),
-		memoryLimit: gauge("fencelock_node_memory_limit_bytes", "A Redis node's maxmemory; 0 where nothing limits it."),
+		memory:      gauge("fencelock_node_memory_used_bytes", "The memory that a Redis node uses, as it reports it."),
+		memoryLimit: gauge("fencelock_node_memory_limit_bytes", "A Redis node's maxmemory; 0 for no limit."),
 		leaks:       gauge("fencelock_node_leaked_locks", "Locks without an expiry that the last whole scan of a Redis node's keys found."),
-		ahead:       gauge("fencelock_node_clock_ahead_seconds", "By how much a node's clock is ahead of this server's: the median of the last round trips."),
-		jumps:       counter("fencelock_node_clock_jumps_total", "Jumps of a node's clock against this server's."),
+		ahead:       gauge("fencelock_node_clock_ahead_seconds", "How far a node's clock is ahead of this server's: the median of the last round trips."),
+		jumps:       counter("fencelock_node_clock_jumps_total", "Jumps of a node's clock relative to this server's."),
 	}
 }
 

@@ -56,11 +56,11 @@ func tlsInWords(err error) string {
 	case isNoTLS:
 		return "responds without TLS"
 	case isUnknown:
-		return "shows a certificate of an authority that is not trusted here" + issuedBy(unknown.Cert)
+		return "presents a certificate from an authority that is not trusted here" + issuedBy(unknown.Cert)
 	case isName:
-		return fmt.Sprintf("shows a certificate for other names (%s)", strings.Join(name.Certificate.DNSNames, ", "))
+		return fmt.Sprintf("presents a certificate for other names (%s)", strings.Join(name.Certificate.DNSNames, ", "))
 	case isInvalid && invalid.Reason == x509.Expired:
-		return fmt.Sprintf("shows a certificate that is valid from %s to %s only", invalid.Cert.NotBefore.Format(time.DateOnly), invalid.Cert.NotAfter.Format(time.DateOnly))
+		return fmt.Sprintf("presents a certificate that is valid from %s to %s only", invalid.Cert.NotBefore.Format(time.DateOnly), invalid.Cert.NotAfter.Format(time.DateOnly))
 	case alert != nil:
 		return fmt.Sprintf("refuses the TLS connection (%s)", alert)
 	}

@@ -96,10 +96,10 @@ func (r *Report) ports(ctx context.Context, cfg config.Config) {
 		l, err := new(net.ListenConfig).Listen(ctx, "tcp", port[1])
 		switch {
 		case errors.Is(err, syscall.EADDRINUSE):
-			r.Add(Risky, port[0], port[1]+" is in use, by a running server or by another program: a server that is started with it ends at once",
-				"nothing, if that is this configuration's server; otherwise stop the program, or name another port")
+			r.Add(Risky, port[0], port[1]+" is in use, by a running server or by another program: a server that you start on it exits at once",
+				"nothing, if this configuration's server is running; otherwise stop that program, or choose another port")
 		case err != nil:
-			r.Add(Wrong, port[0], "nothing can listen on "+port[1]+": "+err.Error(), "name an address of this machine, and a port that this user may have")
+			r.Add(Wrong, port[0], "nothing can listen on "+port[1]+": "+err.Error(), "name an address of this machine, and a port that this user may use")
 		default:
 			_ = l.Close()
 		}
@@ -123,7 +123,7 @@ func (r *Report) settings(cfg config.Config) {
 	}
 	if len(cfg.RedisSets) == 0 && cfg.Store == "" {
 		r.Add(Risky, "FENCELOCK_REDIS_ADDRS", "it is not set, so the locks are in one file, "+cfg.Data+": while this server is down nothing is granted",
-			"name three or five Redis nodes where that is not good enough (docs/how-to/five-redis.md)")
+			"name three or five Redis nodes if that is not good enough (docs/how-to/five-redis.md)")
 	}
 	if len(cfg.RedisSets) > 0 && cfg.DatabaseURL == "" && cfg.Data != "" {
 		r.Add(Risky, "FENCELOCK_DATA", "the guarded records are in a file of this server: they do not guard writes through other servers",

@@ -22,6 +22,6 @@ func (r *Report) etcd(ctx context.Context, url string) {
 		r.Add(Risky, subject, "the URL does not name all members of this etcd: while those that it names are down nothing is granted", "name all of them")
 	}
 	if !seen.TLS {
-		r.Add(Risky, subject, "the connection is unencrypted", "let etcd speak TLS (--cert-file, --key-file) and write etcds://")
+		r.Add(Risky, subject, "the connection is unencrypted", "enable TLS in etcd (--cert-file, --key-file) and write etcds://")
 	}
 }

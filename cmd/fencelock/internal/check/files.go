@@ -59,7 +59,7 @@ func (r *Report) permissions(variable, path string, forbidden os.FileMode) {
 func (r *Report) folder(data string) {
 	dir := filepath.Dir(data)
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-		r.Add(Wrong, "FENCELOCK_DATA", "the folder "+dir+" does not exist", "make it, for the user that runs the server alone")
+		r.Add(Wrong, "FENCELOCK_DATA", "the folder "+dir+" does not exist", "create it, readable only by the user that runs the server")
 	}
 }
 
@@ -77,7 +77,7 @@ func (r *Report) certificates(cfg config.Config, now time.Time) {
 			name := fmt.Sprintf("%s, certificate %d", file[0], i+1)
 			r.dates(name, cert, now)
 			if i == 0 && file[1] == cfg.TLSCertFile && len(cert.DNSNames)+len(cert.IPAddresses) == 0 {
-				r.Add(Wrong, name, "it is for no host: clients compare the names in its extension (SAN), and refuse it", "issue one with the names that clients use")
+				r.Add(Wrong, name, "it names no host: clients compare the names in its extension (SAN), and refuse it", "issue one with the names that clients use")
 			}
 		}
 	}

@@ -31,6 +31,6 @@ func (r *Report) mariadb(ctx context.Context, subject, text string) {
 		r.Add(Wrong, subject, "binlog_format is STATEMENT: a replica cannot repeat claims", "set it to MIXED or ROW")
 	}
 	if s.FlushLog != 1 {
-		r.Add(Wrong, subject, "innodb_flush_log_at_trx_commit is not 1: after a crash it may have forgotten marks, so that a stale token is accepted", "set it to 1")
+		r.Add(Wrong, subject, "innodb_flush_log_at_trx_commit is not 1: a crash can lose marks, and a stale token is then accepted", "set it to 1")
 	}
 }

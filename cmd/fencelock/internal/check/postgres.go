@@ -138,9 +138,9 @@ func (r *Report) database(s pgState) {
 		r.Add(Wrong, s.subject, "it is a standby, which takes no writes", "name the primary; with several hosts in the URL add target_session_attrs=read-write")
 	}
 	if s.Superuser {
-		r.Add(Risky, s.subject, "the role "+s.Role+" is a superuser, to whom no protection applies", "give the service a role of its own")
+		r.Add(Risky, s.subject, "the role "+s.Role+" is a superuser, who bypasses every protection", "give the service its own role")
 	}
-	const forgets = ": after a crash it may have forgotten locks and marks, so that a lock has two holders or a stale token is accepted"
+	const forgets = ": a crash can lose locks and marks, and then a lock has two holders or a stale token is accepted"
 	if s.Fsync != "on" || s.FullPageWrites != "on" {
 		r.Add(Wrong, s.subject, fmt.Sprintf("fsync is %s and full_page_writes is %s%s", s.Fsync, s.FullPageWrites, forgets), "set both to on")
 	}
@@ -152,7 +152,7 @@ func (r *Report) database(s pgState) {
 // guard reports what is wrong with the schema fencing and the role's rights.
 func (r *Report) guard(s pgState) {
 	if s.Encoding != "UTF8" {
-		r.Add(Wrong, s.subject, "the database is in "+s.Encoding+": the guard needs UTF8", "make a database with ENCODING 'UTF8' TEMPLATE template0")
+		r.Add(Wrong, s.subject, "the database is in "+s.Encoding+": the guard needs UTF8", "create a database with ENCODING 'UTF8' TEMPLATE template0")
 	}
 	wanted, err := pgguard.SchemaVersion()
 	const install = "run fencelock guard install as a role that may"

@@ -76,7 +76,7 @@ func (r *Report) redis(ctx context.Context, cfg config.Config, now time.Time) {
 		}
 	}
 	if longest != 0 && longest != cfg.MaxTTL {
-		r.Add(Wrong, "FENCELOCK_MAX_TTL", fmt.Sprintf("it is %s, and the longest that a server of this cluster had is %s: all servers need the same", cfg.MaxTTL, longest), "set it to "+longest.String()+", or change it on every server")
+		r.Add(Wrong, "FENCELOCK_MAX_TTL", fmt.Sprintf("it is %s, and the longest that any server of this cluster has had is %s: all servers need the same", cfg.MaxTTL, longest), "set it to "+longest.String()+", or change it on every server")
 	}
 }
 
@@ -191,15 +191,15 @@ func (r *Report) node(n redisNode, cfg config.Config, now time.Time) {
 	}
 	if n.keys > 0 && !n.marked {
 		r.Add(Wrong, n.name, fmt.Sprintf("its database holds %d keys and no mark of this service, so it may not vote", n.keys),
-			"give it a database of its own: an empty one, or another number in the address")
+			"give it its own database: an empty one, or another number in the address")
 	}
 	r.memory(n)
 	r.persistence(n, cfg)
 	if !n.alone && !n.protected {
-		r.Add(Risky, n.name, "it wants no password: every machine that reaches it may change locks", "use deploy/redis/users.acl, or keep it in a network of its own")
+		r.Add(Risky, n.name, "it asks for no password: every machine that reaches it may change locks", "use deploy/redis/users.acl, or keep it in a private network")
 	}
 	if !n.alone && n.protected && !n.encrypted {
-		r.Add(Risky, n.name, "its password travels unencrypted", "use rediss://, or keep it in a network of its own")
+		r.Add(Risky, n.name, "its password travels unencrypted", "use rediss://, or keep it in a private network")
 	}
 	if n.cert != nil {
 		r.dates(n.name, n.cert, now)
@@ -227,7 +227,7 @@ func (r *Report) memory(n redisNode) {
 	most, _ := strconv.ParseInt(n.info["maxmemory"], 10, 64)
 	switch {
 	case most == 0:
-		r.Add(Risky, n.name, "it has no maxmemory: when the machine's memory runs out, the kernel ends it", "set maxmemory; a lock takes some 300 bytes")
+		r.Add(Risky, n.name, "it has no maxmemory: when the machine's memory runs out, the kernel kills it", "set maxmemory; a lock takes about 300 bytes")
 	case used*100 > most*nearlyFull:
 		r.Add(Risky, n.name, fmt.Sprintf("it uses %d %% of its maxmemory: at 100 %% it takes no more locks", used*100/most), "raise maxmemory")
 	}
@@ -251,7 +251,7 @@ func (r *Report) persistence(n redisNode, cfg config.Config) {
 func (r *Report) twice(n redisNode, seen map[string]string) {
 	id := n.info["run_id"]
 	if other, ok := seen[id]; ok && id != "" {
-		r.Add(Wrong, n.name, "it is the same server as "+other+": both are lost at once", "give each address a server of its own")
+		r.Add(Wrong, n.name, "it is the same server as "+other+": both are lost at once", "give each address its own server")
 	}
 	seen[id] = n.name
 }
@@ -290,7 +290,7 @@ func (r *Report) hosts(set []string) {
 	}
 	for host, n := range on {
 		if len(set) > 1 && len(set)-n < quorum.Of(len(set)) {
-			r.Add(Risky, "FENCELOCK_REDIS_ADDRS", fmt.Sprintf("%d of %d nodes are on the host %s: with it the quorum is lost", n, len(set), host), "put the nodes on different machines, in different zones")
+			r.Add(Risky, "FENCELOCK_REDIS_ADDRS", fmt.Sprintf("%d of %d nodes are on the host %s: if it fails, the quorum is lost", n, len(set), host), "put the nodes on different machines, in different zones")
 		}
 	}
 }

@@ -168,7 +168,7 @@ func (g *Group) endRest() {
 	if g.restDies(time.Now().Add(straggle)) {
 		return
 	}
-	g.opts.Say("the command has ended, and what it left running is ended, too")
+	g.opts.Say("the command has ended; the processes that it left running are ended, too")
 	g.signal(syscall.SIGTERM)
 	g.restDies(time.Now().Add(g.opts.Grace))
 }
@@ -179,7 +179,7 @@ func (g *Group) kill() {
 		g.signal(syscall.SIGKILL)
 		time.Sleep(pause)
 		if time.Since(killed) > stubborn {
-			g.opts.Say(fmt.Sprintf("processes of group %d do not die although they were killed", g.pgid))
+			g.opts.Say(fmt.Sprintf("processes of group %d survived SIGKILL", g.pgid))
 			return
 		}
 	}
@@ -226,7 +226,7 @@ func (g *Group) suspend() {
 		return // no shell would continue it
 	}
 	hadTerminal := g.tty.takeBack(g.pgid)
-	g.opts.Say(fmt.Sprintf("suspended: the lease is not extended, and the command is killed in %s unless it is continued before",
+	g.opts.Say(fmt.Sprintf("suspended: the lease is not extended, and the command is killed in %s unless it continues before that",
 		max(0, g.until()).Round(time.Second)))
 	// Not SIGTSTP: once caught, Go does not give that one its default back.
 	_ = syscall.Kill(0, syscall.SIGSTOP)

@@ -218,7 +218,7 @@ public final class Lease implements AutoCloseable {
         String why = gone;
         if (!why.isEmpty()) return why;
         if (left() > 0) return "";
-        return capped ? "it has reached its longest hold (maxHold, or the service's FENCELOCK_MAX_HOLD)" : "it was not extended in time";
+        return capped ? "it has reached its maximum hold time (maxHold, or the service's FENCELOCK_MAX_HOLD)" : "it was not extended in time";
     }
 
     /** It names the TTL: without, the lease would get the one of the last extend, which another process may have sent. */
