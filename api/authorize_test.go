@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -81,24 +82,60 @@ func (s *service) send(r []string, header ...string) answered {
 	return s.call(r[0], r[1], r[2], append(slices.Clone(r[3:]), header...)...)
 }
 
-// TestEveryRouteIsDecided fails for a route that nobody has thought about.
-func TestEveryRouteIsDecided(t *testing.T) {
-	decided := api.Decisions()
-	text, err := os.ReadFile("../docs/reference/access.md")
+// pathOf is a route's pattern without its method.
+func pathOf(pattern string) string {
+	_, path, _ := strings.Cut(pattern, " ")
+	return path
+}
+
+// wantsCallsTable compares the table of docs/reference/access.md, or writes it.
+func wantsCallsTable(t *testing.T, table string) {
+	t.Helper()
+	text, err := os.ReadFile(accessPage)
 	if err != nil {
 		t.Fatal(err)
 	}
+	before, rest, begins := strings.Cut(string(text), callsBegin)
+	_, after, ends := strings.Cut(rest, callsEnd)
+	if !begins || !ends {
+		t.Fatalf("%s lacks %q or %q", accessPage, callsBegin, callsEnd)
+	}
+	want := before + callsBegin + table + callsEnd + after
+	if *updatePage {
+		if err := os.WriteFile(accessPage, []byte(want), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	} else if string(text) != want {
+		t.Errorf("%s is not what the code says; write it with: go test ./api -run TestEveryRouteIsDecided -update", accessPage)
+	}
+}
+
+const accessPage = "../docs/reference/access.md"
+
+// The table of docs/reference/access.md, which this test writes, is between these.
+const (
+	callsBegin = "<!-- calls: written by go test ./api -run TestEveryRouteIsDecided -update -->\n\n"
+	callsEnd   = "\n<!-- end of calls -->"
+)
+
+// TestEveryRouteIsDecided fails for a route that nobody has thought about.
+func TestEveryRouteIsDecided(t *testing.T) {
+	decided := api.Decisions()
+	table := strings.Builder{}
+	table.WriteString("| call | needs |\n| --- | --- |\n")
 	tried := requests("a", leaseID)
-	for _, pattern := range newService(t, nil).handler.Patterns() {
-		pattern = strings.Replace(pattern, "HEAD ", "GET ", 1)
+	patterns := newService(t, nil).handler.Patterns()
+	for i, pattern := range patterns {
+		patterns[i] = strings.Replace(pattern, "HEAD ", "GET ", 1)
+	}
+	slices.SortFunc(patterns, func(a, b string) int { return cmp.Or(cmp.Compare(pathOf(a), pathOf(b)), cmp.Compare(a, b)) })
+	for _, pattern := range slices.Compact(patterns) {
 		needs, ok := decided[pattern]
 		if !ok {
 			t.Errorf("%s has no line in decisions (authorize.go): whoever calls it is refused", pattern)
 			continue
 		}
-		if row := "| `" + pattern + "` | " + needs + " |"; !strings.Contains(string(text), row) {
-			t.Errorf("docs/reference/access.md lacks the line\n%s", row)
-		}
+		fmt.Fprintf(&table, "| `%s` | %s |\n", pattern, needs)
 		if tried[pattern] == nil {
 			t.Errorf("%s is not among the requests of this test", pattern)
 		}
@@ -108,6 +145,7 @@ func TestEveryRouteIsDecided(t *testing.T) {
 			t.Errorf("%s is decided and not routed", pattern)
 		}
 	}
+	wantsCallsTable(t, table.String())
 }
 
 // TestStrangersAreRefused calls everything without credentials, and with wrong

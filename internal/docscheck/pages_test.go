@@ -17,7 +17,7 @@ import (
 // The budgets, in words: long pages are not read.
 const (
 	maxWordsReadme = 800
-	maxWords       = 28_000 // of everything below docs/ that is not generated
+	maxWords       = 24_800 // of everything below docs/ that is not generated
 	maxWordsBeside = 2_100  // of the pages for contributors that are beside the code
 )
 
@@ -45,6 +45,7 @@ func TestPagesAreShort(t *testing.T) {
 
 // generated are the parts of pages that a test or a run writes: nobody can shorten them.
 var generated = map[string]*regexp.Regexp{
+	"docs/reference/access.md":        regexp.MustCompile(`(?s)<!-- calls: .*<!-- end of calls -->`),
 	"docs/reference/configuration.md": regexp.MustCompile(`(?s)<!-- Generated from .*`),
 	"docs/reference/errors.md":        regexp.MustCompile(`(?s).*`),
 	"docs/reference/faults.md":        regexp.MustCompile(`(?s).*`),
