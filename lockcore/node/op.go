@@ -42,6 +42,10 @@ type Ticket struct {
 	// without a grant dequeues its ticket without Keyed. A forget of the ticket that last
 	// had the place forgets it, too; it leaves that of a ticket of another Server or Holder,
 	// since the request has come again there.
+	//
+	// A ticket that lost its place in the queue to another one of its ID is remembered until
+	// it is dequeued: its request still waits. A dequeue of a Keyed ticket notifies the servers
+	// of all others, so that their requests find the lease.
 	Keyed bool
 }
 

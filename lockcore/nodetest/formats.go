@@ -93,7 +93,7 @@ func writeAdmitted(t *testing.T, n node.Node) {
 	s.must(n.Admit(t.Context(), a))
 	keyed, plain, bare := storedTickets()
 	for _, op := range []node.Op{
-		heartbeat("s1", longTTL), heartbeat("s2", longTTL),
+		heartbeat("s1", longTTL), heartbeat("s2", longTTL), heartbeat("s3", longTTL),
 		acquire("plain", "L1"),
 		attempt("keyed", "K1", "attempt1"), attempt("keyed", "K1", "attempt2"),
 		acquire("confirmed", "L2"), confirm("confirmed", "L2", storedFloor+100),
@@ -107,7 +107,11 @@ func writeAdmitted(t *testing.T, n node.Node) {
 			t.Fatalf("%+v: %+v", op, r)
 		}
 	}
-	for _, op := range []node.Op{acquireWith("waited for", "L8", plain), acquireWith("waited for", "L9", keyed)} {
+	former := keyed
+	former.Server = "s3"
+	for _, op := range []node.Op{
+		acquireWith("waited for", "L8", plain), acquireWith("waited for", "L9", former), acquireWith("waited for", "L9", keyed),
+	} {
 		if r := s.do(op); r.Outcome != node.Held {
 			t.Fatalf("%+v: %+v", op, r)
 		}
@@ -204,6 +208,9 @@ func (s *suite) readStoredQueue(high fencing.Token) {
 	s.want(acquireWith("waited for", "L8", plain), outcome(node.Queued))
 	s.wantWake(s1, "waited for", told)
 	s.want(acquireWith("waited for", "L9", moved), granted(high+2, longTTL))
+	s3 := listen(s, s.Node, "s3")
+	s.want(dequeue("waited for", moved), outcome(node.Granted))
+	s.wantWake(s3, "waited for", node.Ticket{ID: keyed.ID, Server: "s3"}) // its request waits there, too
 }
 
 func writeStaged(t *testing.T, n node.Node) {

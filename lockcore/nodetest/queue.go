@@ -270,6 +270,46 @@ func queueTests() []test { //nolint:funlen // a table of scenarios
 			s.wantNoWake(s1, "s1")
 			s.want(read("a"), inQueue(outcome(node.NotHeld), t2))
 		}},
+		{"the end of a keyed wait notifies every other server where its request waits", func(s *suite) {
+			s1, s2, s3 := listen(s, s.Node, "s1"), listen(s, s.Node, "s2"), listen(s, s.Node, "s3")
+			at := func(server string) node.Ticket {
+				return node.Ticket{ID: "k", Server: server, Arrival: 10, Holder: "x", Keyed: true}
+			}
+			unkeyed := func(t node.Ticket) node.Ticket { t.Keyed = false; return t }
+			finds := func(server string) node.Ticket { return node.Ticket{ID: "k", Server: server} }
+			asks := func(servers ...string) {
+				for _, server := range servers {
+					s.want(heartbeat(server, longTTL), node.Reply{Outcome: node.Granted, Existing: true})
+					s.do(acquireWith("a", "L2", at(server)))
+				}
+			}
+			for _, server := range []string{"s1", "s2", "s3"} {
+				s.want(heartbeat(server, longTTL), outcome(node.Granted))
+			}
+			s.want(acquire("a", "L1"), granted(s.base+1, longTTL))
+			asks("s1", "s2", "s3", "s1", "s2")
+			s.want(read("a"), inQueue(locked(s.base+1, "L1", longTTL), unkeyed(at("s2"))))
+			s.want(dequeue("a", at("s2")), outcome(node.Granted)) // it was granted
+			s.wantWake(s1, "a", finds("s1"))
+			s.wantWake(s3, "a", finds("s3"))
+			s.want(dequeue("a", at("s2")), outcome(node.Granted)) // nobody is remembered
+			asks("s1", "s2", "s3", "s1", "s3")
+			s.want(dequeue("a", at("s1")), outcome(node.Granted))
+			s.wantWake(s3, "a", unkeyed(at("s3"))) // whose ticket has the place
+			s.wantWake(s2, "a", finds("s2"))
+			s.want(read("a"), inQueue(locked(s.base+1, "L1", longTTL)))
+			asks("s1", "s2", "s3")
+			s.want(dequeue("a", unkeyed(at("s1"))), outcome(node.Granted)) // its caller hung up
+			s.want(dequeue("a", at("s3")), outcome(node.Granted))
+			s.wantWake(s2, "a", finds("s2"))
+			asks("s1")
+			s.want(dequeue("a", unkeyed(at("s1"))), outcome(node.Granted)) // before it came again
+			asks("s2")
+			s.want(dequeue("a", at("s2")), outcome(node.Granted))
+			for server, r := range map[string]*recorder{"s1": s1, "s2": s2, "s3": s3} {
+				s.wantNoWake(r, server)
+			}
+		}},
 		{"the tickets of a dead server do not block the queue", func(s *suite) {
 			s.want(heartbeat("s1", shortTTL), outcome(node.Granted))
 			s.want(heartbeat("s2", longTTL), outcome(node.Granted))

@@ -3,6 +3,8 @@ package replica
 import (
 	"cmp"
 	"math"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/fencelock/fencelock/lockcore/node"
@@ -83,19 +85,20 @@ func (q queue) add(ticket node.Ticket) {
 	q.t.tx.Put(ticketKey(q.resource, name), encodeNumber(arrival), node.TicketTTL)
 }
 
-// remove dequeues a ticket.
-func (q queue) remove(ticket node.Ticket) {
+// remove dequeues a ticket. It reports whether it was in the queue.
+func (q queue) remove(ticket node.Ticket) bool {
 	if q.t.weak(KeepsTickets) {
-		return
+		return false
 	}
 	name := nameOf(ticket)
 	arrival, there := q.t.number(ticketKey(q.resource, name))
 	if !there {
-		return
+		return false
 	}
 	q.grow(-1)
 	q.t.tx.Delete(queueKey(q.resource, arrival, name))
 	q.t.tx.Delete(ticketKey(q.resource, name))
+	return true
 }
 
 // notify wakes the server of a ticket.
@@ -119,7 +122,8 @@ func before(a, b node.Ticket) bool {
 }
 
 // placed is the operation with the place of its keyed ticket: the ID's earliest
-// arrival. The ticket that has the place so far is removed.
+// arrival. The ticket that has the place so far is removed, and its server remembered: the
+// request waits there, too.
 func (t *Txn) placed(op *node.Op) *node.Op {
 	if !op.Ticket.Keyed || op.Ticket.ID == "" {
 		return op
@@ -128,33 +132,61 @@ func (t *Txn) placed(op *node.Op) *node.Op {
 	if raw, _ := t.tx.Get(placeKey(op.Ticket.ID)); len(raw) >= numberLen {
 		arrival, _ := decodeNumber(raw[:numberLen])
 		placed.Ticket.Arrival = min(arrival, op.Ticket.Arrival)
-		if former := string(raw[numberLen:]); former != nameOf(op.Ticket) {
-			t.queue(op.Resource).remove(parseName(former))
+		former := parseName(string(raw[numberLen:]))
+		if nameOf(former) != nameOf(op.Ticket) && t.queue(op.Resource).remove(former) {
+			t.setServers(op.Ticket.ID, append(t.serversBut(op.Ticket.ID, former.Server), former.Server))
 		}
 	}
 	t.tx.Put(placeKey(op.Ticket.ID), append(encodeNumber(placed.Ticket.Arrival), nameOf(op.Ticket)...), node.TicketTTL)
 	return &placed
 }
 
+// serversBut are the servers whose tickets of a key were replaced while their requests
+// waited, in the order in which they were; but one.
+func (t *Txn) serversBut(id, but string) []string {
+	raw, _ := t.tx.Get(serversKey(id))
+	return slices.DeleteFunc(strings.Fields(string(raw)), func(server string) bool { return server == but })
+}
+
+func (t *Txn) setServers(id string, servers []string) {
+	if len(servers) == 0 {
+		t.tx.Delete(serversKey(id))
+		return
+	}
+	t.tx.Put(serversKey(id), []byte(strings.Join(servers, " ")), node.TicketTTL)
+}
+
 // forgetPlace ends the wait under a key: with a lease, or since it was given up. A grant
 // alone does not, since the other nodes may refuse theirs, and the wait continues. It
 // returns the name of the ticket that has the place, if that is another: a request under
-// the key waits at another server. That server is notified, so that it finds the lease.
+// the key waits at another server. Every such server is notified, so that it finds the lease.
 func (t *Txn) forgetPlace(resource string, ticket node.Ticket) (other string) {
-	if !ticket.Keyed {
-		return ""
-	}
+	q, servers := t.queue(resource), t.serversBut(ticket.ID, ticket.Server)
 	if raw, _ := t.tx.Get(placeKey(ticket.ID)); len(raw) >= numberLen {
 		other = string(raw[numberLen:])
 	}
 	t.tx.Delete(placeKey(ticket.ID))
-	if other == "" || other == nameOf(ticket) {
-		return ""
+	t.tx.Delete(serversKey(ticket.ID))
+	if other == nameOf(ticket) {
+		other = ""
 	}
-	q := t.queue(resource)
-	q.remove(parseName(other))
-	q.notify(parseName(other))
+	if other != "" {
+		q.remove(parseName(other))
+		q.notify(parseName(other))
+	}
+	for _, server := range servers {
+		if server != parseName(other).Server {
+			q.notify(node.Ticket{ID: ticket.ID, Server: server})
+		}
+	}
 	return other
+}
+
+// leavePlace ends the wait of one server under a key, whose request may come again.
+func (t *Txn) leavePlace(ticket node.Ticket) {
+	if raw, _ := t.tx.Get(serversKey(ticket.ID)); raw != nil {
+		t.setServers(ticket.ID, t.serversBut(ticket.ID, ticket.Server))
+	}
 }
 
 func (t *Txn) enqueue(op *node.Op) {
@@ -168,7 +200,12 @@ func (t *Txn) dequeue(op *node.Op) node.Reply {
 	q := t.queue(op.Resource)
 	first := q.list(1)
 	q.remove(op.Ticket)
-	other := t.forgetPlace(op.Resource, op.Ticket)
+	other := ""
+	if op.Ticket.Keyed {
+		other = t.forgetPlace(op.Resource, op.Ticket)
+	} else {
+		t.leavePlace(op.Ticket)
+	}
 	if len(first) > 0 && (nameOf(first[0]) == nameOf(op.Ticket) || nameOf(first[0]) == other) {
 		if _, left := t.lock(op.Resource); left == 0 {
 			q.notifyFirst()

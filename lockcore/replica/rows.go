@@ -23,6 +23,7 @@ import (
 //	t <length><resource><name>         the ticket's arrival
 //	n <resource>                       how many tickets the queue has, if more than node.MaxShown
 //	p <id>                             the earliest arrival of a keyed ticket, and its present name
+//	p <id> servers                     where else the request of a keyed ticket waits
 //
 // A ticket's name is "id server holder"; neither id nor server has a blank
 // (node.Op.Validate). Numbers are 8 bytes, big-endian.
@@ -52,6 +53,7 @@ func ScopeKey(owner string) string { return scopePrefix + owner }
 func serverKey(server string) string   { return serverPrefix + server }
 func lengthKey(resource string) string { return lengthPrefix + resource }
 func placeKey(id string) string        { return placePrefix + id }
+func serversKey(id string) string      { return placePrefix + id + " servers" }
 
 // after is the end of the range of all keys that begin with prefix, which has a
 // byte other than the last there is.

@@ -26,6 +26,7 @@
 --   i:<owner>          string: the scope that an idempotency key is used for.
 --   s:<server>         string: this server is alive.
 --   p:<id>             string "arrival member": the place of a keyed ticket.
+--   p:<id> servers     string "server server …": where else the request of a keyed ticket waits.
 --
 -- Every number goes through text(): Lua's own conversion keeps 14 digits only.
 -- (%d is exact up to MAX_TOKEN, and several times faster than %.0f.)

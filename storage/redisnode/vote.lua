@@ -38,7 +38,8 @@
 --       ! message                                 the operation failed
 --       For g it is followed by the number of tickets, then the member and
 --       arrival of the first MAX_SHOWN.
--- Publishes to "fencelock:wake:<server>" when the place of one of its tickets is first:
+-- Publishes to "fencelock:wake:<server>" when the place of one of its tickets is first, or
+--       when the wait of its request has ended elsewhere (without a holder, if the ticket was replaced):
 --       the length of the resource's name, the name, the member, separated by blanks.
 --
 -- resource, scope, meta and holder are texts of callers and may hold anything; owner,
@@ -233,14 +234,37 @@ local function define_rules()
     queued_until = now + TICKET_TTL / 1000 + 20 -- more than what the last line leaves unwritten
   end
 
+  -- Where else the request of a keyed ticket waits, but for one server: names with blanks
+  -- between them, in the order in which their tickets were replaced.
+  local function servers_but(id, but)
+    local kept = {}
+    for server in string.gmatch(call('GET', 'p:' .. id .. ' servers') or '', '%S+') do
+      if server ~= but then kept[#kept + 1] = server end
+    end
+    return kept
+  end
+
+  local function set_servers(id, servers)
+    local key = 'p:' .. id .. ' servers'
+    if #servers == 0 then
+      call('DEL', key)
+    else
+      call('SET', key, table.concat(servers, ' '), 'PX', TICKET_TTL)
+    end
+  end
+
   -- The arrival of a keyed ticket is the earliest of its id. The ticket that has the
-  -- place so far is removed.
+  -- place so far is removed, and its server remembered: the request waits there, too.
   local function placed(queue, id, ticket, arrival)
     local place = call('GET', 'p:' .. id)
     if place then
       local earliest, former = match(place, '^(%d+) (.*)$')
       if tonumber(earliest) < tonumber(arrival) then arrival = earliest end
-      if former ~= ticket then call('ZREM', queue, former) end
+      if former ~= ticket and call('ZREM', queue, former) == 1 then
+        local servers = servers_but(id, server_of(former))
+        servers[#servers + 1] = server_of(former)
+        set_servers(id, servers)
+      end
     end
     call('SET', 'p:' .. id, arrival .. ' ' .. ticket, 'PX', TICKET_TTL)
     return arrival
@@ -480,22 +504,33 @@ local function define_rules()
   end
 
   -- Ends the wait under a key. A ticket of another server that has the key's place goes,
-  -- too, and its server is notified: a request under the key waits there.
-  local function forget_place(lock, id, ticket)
-    local place = call('GET', 'p:' .. id)
-    call('DEL', 'p:' .. id)
+  -- too. Every other server where a request under the key waits is notified.
+  local function forget_place(lock, id, server, ticket)
+    local place, servers = call('GET', 'p:' .. id), servers_but(id, server)
+    call('DEL', 'p:' .. id, 'p:' .. id .. ' servers')
     local other = place and match(place, '^%d+ (.*)$')
-    if not other or other == ticket then return nil end
-    call('ZREM', 'q' .. lock, other)
-    wake(lock, other)
+    if other == ticket then other = nil end
+    if other then
+      call('ZREM', 'q' .. lock, other)
+      wake(lock, other)
+    end
+    for _, one in ipairs(servers) do
+      if not other or one ~= server_of(other) then wake(lock, id .. ' ' .. one .. ' ') end
+    end
     return other
+  end
+
+  -- Ends the wait of one server under a key, whose request may come again.
+  local function leave_place(id, server)
+    if call('EXISTS', 'p:' .. id .. ' servers') == 1 then set_servers(id, servers_but(id, server)) end
   end
 
   local function dequeue(lock, id, server, holder, keyed)
     local queue, ticket = 'q' .. lock, id .. ' ' .. server .. ' ' .. holder
     local first = call('ZRANGE', queue, 0, 0)[1]
     call('ZREM', queue, ticket)
-    local other = keyed == '1' and forget_place(lock, id, ticket)
+    local other
+    if keyed == '1' then other = forget_place(lock, id, server, ticket) else leave_place(id, server) end
     if first and (first == ticket or first == other) and call('EXISTS', lock) == 0 then wake_first(lock) end
     return 'G 0 0'
   end
