@@ -60,7 +60,8 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z -]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # Go puts no commit into what it builds in a workspace.
-STAMP = -X main.releaseCommit=$(shell git rev-parse HEAD) -X main.releaseDate=$(shell TZ=UTC0 git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd)
+STAMPED = github.com/fencelock/fencelock/cmd/fencelock/internal/version
+STAMP   = -X $(STAMPED).releaseCommit=$(shell git rev-parse HEAD) -X $(STAMPED).releaseDate=$(shell TZ=UTC0 git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd)
 
 .PHONY: build
 build: ## build bin/fencelock

@@ -28,7 +28,9 @@ tool() { (cd release && GOWORK=off go build -o "$work/$1" "$2"); }
 tool nfpm github.com/goreleaser/nfpm/v2/cmd/nfpm
 tool sbom ./sbom
 
-build() { CGO_ENABLED=0 GOOS=$1 GOARCH=$2 go build -trimpath -tags grpcnotrace -ldflags "-s -w -buildid= -X main.releaseVersion=v$VERSION -X main.releaseCommit=$commit -X main.releaseDate=$DATE" -o "$3" ./cmd/fencelock; }
+version=github.com/fencelock/fencelock/cmd/fencelock/internal/version
+stamp="-X $version.releaseVersion=v$VERSION -X $version.releaseCommit=$commit -X $version.releaseDate=$DATE"
+build() { CGO_ENABLED=0 GOOS=$1 GOARCH=$2 go build -trimpath -tags grpcnotrace -ldflags "-s -w -buildid= $stamp" -o "$3" ./cmd/fencelock; }
 
 # archive packs a folder, reproducibly.
 archive() { tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner -C "$work" -c "$1" | gzip -9n >"$dist/$1.tar.gz"; }

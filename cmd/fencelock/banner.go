@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/version"
 )
 
 // banner says what runs, and gives lines that can be pasted into a shell: two
@@ -44,7 +45,7 @@ Try it in another terminal:
 		"SCHEME", security.scheme(),
 		"PUBLIC", reachable(public),
 		"ADMIN", reachable(admin),
-		"VERSION", version(),
+		"VERSION", version.String(),
 		"MODE", mode,
 	).Replace(text)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/screen"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/version"
 	"github.com/fencelock/fencelock/internal/demo"
 )
 
@@ -97,7 +98,7 @@ func runDemo(ctx context.Context, flags demoFlags, stdout io.Writer) error {
 	live := isTerminal(stdout) && os.Getenv("TERM") != "dumb"
 	report, err := demo.Run(ctx, demo.Options{
 		Program:     program,
-		Version:     version(),
+		Version:     version.String(),
 		Redis:       flags.redis,
 		DatabaseURL: flags.databaseURL,
 		TTL:         flags.ttl,

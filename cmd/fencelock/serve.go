@@ -22,6 +22,7 @@ import (
 	"github.com/fencelock/fencelock/api"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/backend"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/version"
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/storage/redisnode"
@@ -198,13 +199,13 @@ func (s *service) httpServer(h http.Handler) *http.Server {
 
 // announce writes the log's first line and, with the embedded node, commands to try.
 func (s *service) announce(stdout io.Writer) {
-	id, date := commit()
+	id, date := version.Commit()
 	s.logger.Info("listening",
 		slog.String("addr", s.publicSocket.Addr().String()),
 		slog.String("admin_addr", s.adminSocket.Addr().String()),
 		slog.String("mode", s.backend.Mode),
 		slog.String("access", s.security.describe()),
-		slog.String("version", version()),
+		slog.String("version", version.String()),
 		slog.String("commit", id),
 		slog.String("commit_date", date))
 	for _, v := range config.MisspeltVariables(clientVariables()) {

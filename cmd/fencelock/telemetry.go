@@ -12,6 +12,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/version"
 )
 
 // traceTimeout bounds the sending of the last spans when the service ends.
@@ -28,7 +30,7 @@ func openTracing(ctx context.Context, logger *slog.Logger) (tracer trace.Tracer,
 		return nil, nil, fmt.Errorf("FENCELOCK_TRACING=otlp: %w; see the OTEL_EXPORTER_OTLP_… variables", err)
 	}
 	described, err := resource.New(ctx,
-		resource.WithAttributes(attribute.String("service.name", "fencelock"), attribute.String("service.version", version())),
+		resource.WithAttributes(attribute.String("service.name", "fencelock"), attribute.String("service.version", version.String())),
 		resource.WithTelemetrySDK(), resource.WithHost(), resource.WithFromEnv())
 	if err != nil {
 		return nil, nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)

@@ -22,7 +22,7 @@ import (
 // later are the changes that make a next version of this source: another name, and
 // fields wherever docs/internals/formats.md lets a later version add some.
 var later = []struct{ file, old, with string }{
-	{"cmd/fencelock/version.go", "func version() string {\n", "func version() string {\n\tif true {\n\t\treturn \"next\"\n\t}\n"},
+	{"cmd/fencelock/internal/version/version.go", "func String() string {\n", "func String() string {\n\tif true {\n\t\treturn \"next\"\n\t}\n"},
 	{"lockcore/redlock/meta.go", "metaSeparator + string(m.metadata)", "metaSeparator + string(m.metadata) + metaSeparator + \"next\""},
 	{"storage/redisnode/vote.lua", "return cmsgpack.pack(replies)", "call('HSET', STATE, 'later', 'next')\nreturn cmsgpack.pack(replies)"},
 	{"api/events/relay.go", "\tServer string  `json:\"server\"`\n", "\tServer string  `json:\"server\"`\n\tLater string `json:\"later\"`\n"},

@@ -1,23 +1,53 @@
 package main
 
 import (
+	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
 
+// stampsOf are the variables that a build file sets with -ldflags -X, which says nothing of
+// one that does not exist.
+func stampsOf(t *testing.T, path string) (names []string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, flag := range regexp.MustCompile(`-X \$\(?(\w+)\)?\.(\w+)=`).FindAllStringSubmatch(string(text), -1) {
+		pkg := regexp.MustCompile(`(?m)^` + flag[1] + ` *= *(\S+)$`).FindStringSubmatch(string(text))
+		if pkg == nil {
+			t.Fatalf("%s does not say what %s is", path, flag[1])
+		}
+		names = append(names, pkg[1]+"."+flag[2])
+	}
+	return names
+}
+
 // A release is built in a workspace, where Go stamps neither a version nor a commit: the
-// flags of release/build.sh do.
+// flags of release/build.sh do, and those of make build stamp the commit.
 func TestVersionOfARelease(t *testing.T) {
 	t.Parallel()
-	binary := filepath.Join(t.TempDir(), "fencelock")
-	stamp := "-X main.releaseVersion=v1.2.3 -X main.releaseCommit=0123456789abcdef -X main.releaseDate=2026-03-01T12:00:00Z"
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags", stamp, "-o", binary, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	out, err := exec.CommandContext(t.Context(), binary, "version").CombinedOutput()
-	if want := "fencelock v1.2.3 (commit 0123456789abcdef of 2026-03-01T12:00:00Z, go"; err != nil || !strings.HasPrefix(string(out), want) {
-		t.Errorf("%v: %q, want %q…", err, out, want)
+	values := map[string]string{"releaseVersion": "v1.2.3", "releaseCommit": "0123456789abcdef", "releaseDate": "2026-03-01T12:00:00Z"}
+	for path, want := range map[string]string{
+		"../../release/build.sh": "fencelock v1.2.3 (commit 0123456789abcdef of 2026-03-01T12:00:00Z, go",
+		"../../Makefile":         " (commit 0123456789abcdef of 2026-03-01T12:00:00Z, go",
+	} {
+		var stamp strings.Builder
+		for _, name := range stampsOf(t, path) {
+			_, _ = fmt.Fprintf(&stamp, "-X %s=%s ", name, values[strings.TrimPrefix(filepath.Ext(name), ".")])
+		}
+		binary := filepath.Join(t.TempDir(), "fencelock")
+		if out, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags", stamp.String(), "-o", binary, ".").CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		out, err := exec.CommandContext(t.Context(), binary, "version").CombinedOutput()
+		if err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("%s: %v: %q, want %q", path, err, out, want)
+		}
 	}
 }

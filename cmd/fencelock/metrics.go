@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/version"
 )
 
 // refusalTimeout bounds reading the guard's count for one scrape.
@@ -36,4 +38,14 @@ func (r *guardRefusals) Collect(metrics chan<- prometheus.Metric) {
 	if refused, err := r.guard.Refused(ctx); err == nil {
 		metrics <- prometheus.MustNewConstMetric(r.desc, prometheus.CounterValue, float64(refused))
 	}
+}
+
+// buildInfo names the version that runs.
+func buildInfo() prometheus.Collector {
+	id, date := version.Commit()
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name:        "fencelock_build_info",
+		Help:        "1, with the version, its commit and the commit's date as labels; empty where the build does not know them.",
+		ConstLabels: prometheus.Labels{"version": version.String(), "commit": id, "date": date},
+	}, func() float64 { return 1 })
 }
