@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fencelock/fencelock/client"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/screen"
 )
 
@@ -46,7 +47,7 @@ func (f *lockFlags) add(cmd *cobra.Command) {
 	flags.DurationVar(&f.minHold, "min-hold", 0, "keep the lock taken for this long from the start, even after the release; at most the TTL")
 	flags.DurationVarP(&f.wait, "wait", "w", 0, "wait in the queue for at most this long (default: no limit)")
 	flags.BoolVarP(&f.noWait, "no-wait", "n", false, "do not wait in the queue")
-	flags.IntVarP(&f.conflict, "conflict-exit-code", "E", exitHeld, "exit code if the lock is held; with -n, 0 also prints nothing")
+	flags.IntVarP(&f.conflict, "conflict-exit-code", "E", cli.ExitHeld, "exit code if the lock is held; with -n, 0 also prints nothing")
 	noFiles(cmd, "min-hold", "wait", "conflict-exit-code")
 }
 
@@ -69,18 +70,26 @@ func (f *lockFlags) check(cmd *cobra.Command) error {
 	waits := cmd.Flags().Changed("wait")
 	switch {
 	case f.noWait && waits:
-		return usageError{errors.New("--no-wait and --wait cannot be given together: choose one")}
+		return cli.UsageError{Err: errors.New("--no-wait and --wait cannot be given together: choose one")}
 	case f.wait < 0 || f.patience < 0:
-		return usageError{errors.New("--wait and --patience must not be negative")}
+		return cli.UsageError{Err: errors.New("--wait and --patience must not be negative")}
 	case f.conflict < 0 || f.conflict > 255:
-		return usageError{fmt.Errorf("-E %d: must be an exit code from 0 to 255", f.conflict)}
+		return cli.UsageError{Err: fmt.Errorf("-E %d: must be an exit code from 0 to 255", f.conflict)}
 	case cmd.Flags().Changed("slots") && f.slots < 1:
-		return usageError{fmt.Errorf("--slots %d: must be at least 1", f.slots)}
+		return cli.UsageError{Err: fmt.Errorf("--slots %d: must be at least 1", f.slots)}
 	case f.metadata != "" && !json.Valid([]byte(f.metadata)):
-		return usageError{errors.New(`--metadata: must be JSON, such as '{"job":7}'`)}
+		return cli.UsageError{Err: errors.New(`--metadata: must be JSON, such as '{"job":7}'`)}
 	}
 	f.waits = waits || f.noWait
 	return errors.Join(checkMillis("ttl", f.ttl), checkMillis("min-hold", f.minHold), checkMillis("max-hold", f.maxHold))
+}
+
+// checkMillis refuses a duration that the service cannot take. 0 leaves it to the service.
+func checkMillis(flag string, d time.Duration) error {
+	if d < 0 || d%time.Millisecond != 0 {
+		return cli.UsageError{Err: fmt.Errorf("--%s %s: must be whole milliseconds, and not negative", flag, d)}
+	}
+	return nil
 }
 
 func (f *lockFlags) options() []client.AcquireOption {
@@ -109,7 +118,7 @@ func (f *lockFlags) obtain(ctx context.Context, stderr io.Writer, resources []st
 	if err != nil {
 		return nil, err
 	}
-	if isTerminal(stderr) && !f.quiet {
+	if cli.IsTerminal(stderr) && !f.quiet {
 		defer time.AfterFunc(waitingNotice, func() {
 			_, _ = fmt.Fprintf(stderr, "fencelock: waiting for %s; fencelock get shows its holder\n", screen.Visible(named(resources)))
 		}).Stop()
@@ -152,19 +161,19 @@ func interrupted(signals <-chan os.Signal) error {
 	select {
 	case s := <-signals:
 		if number, ok := s.(syscall.Signal); ok {
-			return codeError{code: exitSignalled + int(number)}
+			return cli.CodeError{Code: cli.ExitSignalled + int(number)}
 		}
 	default:
 	}
-	return codeError{code: exitFailed}
+	return cli.CodeError{Code: cli.ExitFailed}
 }
 
 // hush leaves of an error only the exit code, if --quiet says so and it is about the lock
 // or the service.
 func (f *lockFlags) hush(err error) error {
-	_, wrong := errors.AsType[usageError](err)
-	if code := exitCode(err); err != nil && !wrong && f.quiet && code != exitNotRunnable && code != exitNotFound {
-		return codeError{code: code}
+	_, wrong := errors.AsType[cli.UsageError](err)
+	if code := cli.ExitCode(err); err != nil && !wrong && f.quiet && code != cli.ExitNotRunnable && code != cli.ExitNotFound {
+		return cli.CodeError{Code: code}
 	}
 	return err
 }
@@ -176,7 +185,7 @@ func (f *lockFlags) notAcquired(err error) error {
 		return plain(err)
 	}
 	if f.noWait && f.conflict == 0 { // cron mails whatever is printed
-		return codeError{}
+		return cli.CodeError{}
 	}
 	text := screen.Visible(problem.Resource) + " is held by another lease"
 	if d := problem.HeldDetails; d != nil && d.Holder != "" {
@@ -185,7 +194,7 @@ func (f *lockFlags) notAcquired(err error) error {
 	if d := problem.HeldDetails; d != nil && d.Waiters > 0 {
 		text += fmt.Sprintf("; in the queue for it: %d", d.Waiters)
 	}
-	return codeError{error: errors.New(text), code: f.conflict}
+	return cli.CodeError{Err: errors.New(text), Code: f.conflict}
 }
 
 // release releases the lease although ctx may have ended, within what is left of it.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/redlock/membership"
@@ -39,16 +40,16 @@ with the configuration of the servers, including the guard's.
 --force also gives up the nodes that do not respond. It is for machines that will never come back:
 if one does come back, tokens may repeat.`,
 		Example: "  FENCELOCK_REDIS_ADDRS=r1:6379,r2:6379,r3:6379 fencelock bootstrap\n  fencelock bootstrap --new",
-		Args:    noArgs,
+		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := config.Load()
 			switch {
 			case err != nil:
-				return usageError{err}
+				return cli.UsageError{Err: err}
 			case len(cfg.RedisSets) == 0 && cfg.Store == "":
-				return usageError{errors.New("neither FENCELOCK_REDIS_ADDRS nor FENCELOCK_STORE is set: there is no cluster to bootstrap, and the embedded file needs none")}
+				return cli.UsageError{Err: errors.New("neither FENCELOCK_REDIS_ADDRS nor FENCELOCK_STORE is set: there is no cluster to bootstrap, and the embedded file needs none")}
 			case f.isNew && f.force:
-				return usageError{errors.New("--new needs every node to respond, and --force is for nodes that are gone: choose one")}
+				return cli.UsageError{Err: errors.New("--new needs every node to respond, and --force is for nodes that are gone: choose one")}
 			}
 			t := newClusterTool(cmd, cfg)
 			err = f.run(cmd, t)
@@ -111,5 +112,5 @@ func (f bootstrap) confirm(cmd *cobra.Command, t clusterTool) error {
 	if f.yes {
 		return nil
 	}
-	return confirm(cmd, "give up")
+	return cli.Confirm(cmd, "give up")
 }

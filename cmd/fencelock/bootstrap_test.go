@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
@@ -116,7 +117,7 @@ func TestBootstrapForce(t *testing.T) {
 	nodes[2].Restart()
 	p.staysShut("unreachable or refused, and may still know the last tokens")
 
-	if code, out := outcome(t, env, "bootstrap", "--timeout=4s"); code != exitFailed || !strings.Contains(out, "given up after 4s") || !strings.Contains(out, "unreachable or refused, and may") {
+	if code, out := outcome(t, env, "bootstrap", "--timeout=4s"); code != cli.ExitFailed || !strings.Contains(out, "given up after 4s") || !strings.Contains(out, "unreachable or refused, and may") {
 		t.Fatalf("bootstrap without --force: exit code %d:\n%s", code, out)
 	}
 	if code, out := outcome(t, env, "bootstrap", "--force"); code == 0 || !strings.Contains(out, "given up for good") {
@@ -148,10 +149,10 @@ func TestBootstrapThatCannotBe(t *testing.T) {
 		code int
 		says string
 	}{
-		{[]string{"A=b"}, nil, exitUsage, "neither FENCELOCK_REDIS_ADDRS nor FENCELOCK_STORE is set"},
-		{[]string{"FENCELOCK_REDIS_ADDRS=127.0.0.1:1"}, []string{"--new", "--force"}, exitUsage, "choose one"},
-		{[]string{"FENCELOCK_REDIS_ADDRS=a:1,b:2"}, nil, exitUsage, "must be 1, 3, 5 or 7"},
-		{[]string{"FENCELOCK_REDIS_ADDRS=127.0.0.1:1"}, []string{"--timeout=3s"}, exitFailed, "connection refused"},
+		{[]string{"A=b"}, nil, cli.ExitUsage, "neither FENCELOCK_REDIS_ADDRS nor FENCELOCK_STORE is set"},
+		{[]string{"FENCELOCK_REDIS_ADDRS=127.0.0.1:1"}, []string{"--new", "--force"}, cli.ExitUsage, "choose one"},
+		{[]string{"FENCELOCK_REDIS_ADDRS=a:1,b:2"}, nil, cli.ExitUsage, "must be 1, 3, 5 or 7"},
+		{[]string{"FENCELOCK_REDIS_ADDRS=127.0.0.1:1"}, []string{"--timeout=3s"}, cli.ExitFailed, "connection refused"},
 	} {
 		code, out := outcome(t, c.env, append([]string{"bootstrap"}, c.args...)...)
 		if code != c.code || !strings.Contains(out, c.says) {

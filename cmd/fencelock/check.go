@@ -12,13 +12,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/check"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/screen"
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
-
-// exitRisky says that something is risky, and nothing is wrong.
-const exitRisky = 3
 
 func checkCommand() *cobra.Command {
 	var output string
@@ -39,15 +37,15 @@ files; the dates of certificates; the permissions of files with secrets.
 Exit codes: 0 if it finds nothing, 1 if something is wrong, 3 if something is risky and
 nothing is wrong, 2 for wrong usage.`,
 		Example: "  fencelock check\n  FENCELOCK_REDIS_ADDRS=r1:6379,r2:6379,r3:6379 fencelock check -o json\n  fencelock check || [ $? -eq 3 ]    # risks are accepted",
-		Args:    noArgs,
+		Args:    cli.NoArgs,
 	}
-	outputFlag(cmd, &output)
+	cli.OutputFlag(cmd, &output)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		redisnode.LogLibrary(slog.New(slog.DiscardHandler))
 		report := inspect(cmd.Context())
 		show := printReport
 		if output == "json" {
-			show = func(w io.Writer, r *check.Report) error { return printJSON(w, r) }
+			show = func(w io.Writer, r *check.Report) error { return cli.PrintJSON(w, r) }
 		}
 		return errors.Join(show(cmd.OutOrStdout(), report), verdict(report))
 	}
@@ -81,9 +79,9 @@ func inspect(ctx context.Context) *check.Report {
 func verdict(report *check.Report) error {
 	switch {
 	case report.Count(check.Wrong) > 0:
-		return codeError{code: exitFailed}
+		return cli.CodeError{Code: cli.ExitFailed}
 	case len(report.Findings) > 0:
-		return codeError{code: exitRisky}
+		return cli.CodeError{Code: cli.ExitRisky}
 	}
 	return nil
 }

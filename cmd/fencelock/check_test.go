@@ -21,6 +21,7 @@ import (
 
 	"github.com/fencelock/fencelock/chaos"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/check"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
@@ -64,10 +65,10 @@ func TestCheckOfTheVariables(t *testing.T) {
 	finds(t, report, check.Wrong, "FENCELOCK_LISTEN", "is not a loopback address")
 	got.wants(t, "check", 1, "did you mean FENCELOCK_MAX_TTL?", "")
 	got.wants(t, "check", 1, "looked at the variables: 3 wrong, 0 risky\n", "")
-	finish(t, command(t, nil, "check", "now"), "").wants(t, "an argument", exitUsage, "", "takes no arguments")
+	finish(t, command(t, nil, "check", "now"), "").wants(t, "an argument", cli.ExitUsage, "", "takes no arguments")
 
 	data := filepath.Join(t.TempDir(), "fencelock.db")
-	_, report = checks(t, exitRisky, "FENCELOCK_DATA="+data, "FENCELOCK_LISTEN=0.0.0.0:8080", "FENCELOCK_INSECURE=true")
+	_, report = checks(t, cli.ExitRisky, "FENCELOCK_DATA="+data, "FENCELOCK_LISTEN=0.0.0.0:8080", "FENCELOCK_INSECURE=true")
 	finds(t, report, check.Risky, "FENCELOCK_INSECURE", "every client that reaches 0.0.0.0:8080")
 	finds(t, report, check.Risky, "FENCELOCK_REDIS_ADDRS", "the locks are in one file")
 	if _, err := os.Stat(data); err == nil {
@@ -88,12 +89,12 @@ func TestCheckOfWhatIsGood(t *testing.T) {
 		redisAddrs(nodes), "FENCELOCK_DATABASE_URL=" + pg.OwnerURL(), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_NODE_TIMEOUT=2s",
 		"FENCELOCK_TLS_CERT_FILE=" + cert, "FENCELOCK_TLS_KEY_FILE=" + key, "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0",
 	}
-	got, report := checks(t, exitRisky, env...)
+	got, report := checks(t, cli.ExitRisky, env...)
 	if report.Count(check.Wrong) != 0 || len(report.Findings) != 1 {
 		t.Errorf("findings: %+v", report.Findings)
 	}
 	finds(t, report, check.Risky, "FENCELOCK_REDIS_ADDRS", "3 of 3 nodes are on the host 127.0.0.1")
-	got.wants(t, "check", exitRisky, "3 of 3 Redis nodes, Postgres ", "")
+	got.wants(t, "check", cli.ExitRisky, "3 of 3 Redis nodes, Postgres ", "")
 	for _, n := range nodes {
 		if size := n.Client().DBSize(t.Context()).Val(); size != 0 {
 			t.Errorf("%d keys are on a node", size)
@@ -107,7 +108,7 @@ func TestCheckOfWhatIsGood(t *testing.T) {
 	}
 	// The same while a server runs with it, and its schema is there.
 	startBeside(t, env)
-	if _, report = checks(t, exitRisky, env...); len(report.Findings) != 1 {
+	if _, report = checks(t, cli.ExitRisky, env...); len(report.Findings) != 1 {
 		t.Errorf("beside a server: %+v", report.Findings)
 	}
 }
@@ -129,13 +130,13 @@ func TestCheckOfRedisOverTLS(t *testing.T) {
 		do   string // part of what to do
 	}{
 		"an unknown authority":    {[]string{"FENCELOCK_REDIS_ADDRS=" + good.URL()}, 1, "?ca="},
-		"its authority":           {[]string{"FENCELOCK_REDIS_ADDRS=" + good.URL(), trusted}, exitRisky, "three or five"},
-		"no check":                {[]string{"FENCELOCK_REDIS_ADDRS=" + good.URL() + "?skip_verify=true"}, exitRisky, "remove that"},
+		"its authority":           {[]string{"FENCELOCK_REDIS_ADDRS=" + good.URL(), trusted}, cli.ExitRisky, "three or five"},
+		"no check":                {[]string{"FENCELOCK_REDIS_ADDRS=" + good.URL() + "?skip_verify=true"}, cli.ExitRisky, "remove that"},
 		"another name":            {[]string{"FENCELOCK_REDIS_ADDRS=" + strings.Replace(good.URL(), "127.0.0.1", "127.1.2.3", 1), trusted}, 1, "use a name of the certificate"},
 		"without TLS":             {[]string{"FENCELOCK_REDIS_ADDRS=" + strings.Replace(good.URL(), "rediss://", "redis://", 1)}, 1, "use rediss://"},
 		"TLS where there is none": {[]string{"FENCELOCK_REDIS_ADDRS=" + overTLS(plain)}, 1, "use redis://"},
 		"client certificates":     {[]string{"FENCELOCK_REDIS_ADDRS=" + wantsCertificate.URL(), "SSL_CERT_FILE=" + wantsCertificate.CAFile()}, 1, "?cert= and &key="},
-		"a client certificate":    {[]string{"FENCELOCK_REDIS_ADDRS=" + wantsCertificate.URL() + "?ca=" + wantsCertificate.CAFile() + "&cert=" + wantsCertificate.CAFile() + "&key=" + wantsCertificate.KeyFile()}, exitRisky, "three or five"},
+		"a client certificate":    {[]string{"FENCELOCK_REDIS_ADDRS=" + wantsCertificate.URL() + "?ca=" + wantsCertificate.CAFile() + "&cert=" + wantsCertificate.CAFile() + "&key=" + wantsCertificate.KeyFile()}, cli.ExitRisky, "three or five"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -183,9 +184,9 @@ func TestCheckOfTheCluster(t *testing.T) {
 	nodes := testenv.StartRedisN(t, 6, healthyNode()...)
 	five, sixth := [][]*testenv.Redis{nodes[:5]}, [][]*testenv.Redis{nodes[5:]}
 	server := start(t, append(changeOf(five, nil), "FENCELOCK_BOOTSTRAP=new")...)
-	got, report := checks(t, exitRisky, changeOf(five, nil)...)
+	got, report := checks(t, cli.ExitRisky, changeOf(five, nil)...)
 	finds(t, report, check.Risky, "FENCELOCK_REDIS_ADDRS", "if it fails, the quorum is lost")
-	got.wants(t, "check", exitRisky, ": 0 wrong, 1 risky", "")
+	got.wants(t, "check", cli.ExitRisky, ": 0 wrong, 1 risky", "")
 	_, report = checks(t, 1, changeOf([][]*testenv.Redis{nodes[:3]}, nil)...)
 	finds(t, report, check.Wrong, "FENCELOCK_REDIS_ADDRS", "set 1 names 3 nodes, and these belong to a cluster with another list: "+nodes[0].Addr()+"/0 (of 5 nodes)")
 	_, report = checks(t, 1, append(changeOf(five, nil), "FENCELOCK_MAX_TTL=20s")...)
@@ -202,7 +203,7 @@ func TestCheckOfTheCluster(t *testing.T) {
 	_ = server.exit()
 	start(t, append(slices.Clone(env), "FENCELOCK_BOOTSTRAP=new")...)
 	runSets(t, env, printed(t, env, "apply")...).wants(t, "apply", 0, "in force", "")
-	got, report = checks(t, exitRisky, env...)
+	got, report = checks(t, cli.ExitRisky, env...)
 	finds(t, report, check.Risky, "FENCELOCK_REDIS_ADDRS", "if it fails, the quorum is lost")
 	if n := strings.Count(got.out, nodes[0].Addr()); n > 1 {
 		t.Errorf("a node is named %d times in\n%s", n, got.out)
@@ -236,7 +237,7 @@ func TestCheckOfRoundTrips(t *testing.T) {
 func TestCheckPrintsANameOnce(t *testing.T) {
 	t.Parallel()
 	nodes := testenv.StartRedisN(t, 4) // of which several things are to be said
-	got, report := checks(t, exitRisky, changeOf([][]*testenv.Redis{nodes[:3]}, [][]*testenv.Redis{{nodes[2], nodes[1], nodes[0]}, nodes[3:]})...)
+	got, report := checks(t, cli.ExitRisky, changeOf([][]*testenv.Redis{nodes[:3]}, [][]*testenv.Redis{{nodes[2], nodes[1], nodes[0]}, nodes[3:]})...)
 	if report.Count(check.Wrong) != 0 {
 		t.Errorf("findings: %+v", report.Findings)
 	}
@@ -401,14 +402,14 @@ func TestCheckOfClocks(t *testing.T) {
 	clock, obeys := chaos.NewClock(t, dir, library, 1)
 	late := testenv.StartRedis(t, append(healthyNode(), obeys)...)
 	nodes := append(testenv.StartRedisN(t, 2, healthyNode()...), late)
-	_, report := checks(t, exitRisky, redisAddrs(nodes), "FENCELOCK_NODE_TIMEOUT=2s")
+	_, report := checks(t, cli.ExitRisky, redisAddrs(nodes), "FENCELOCK_NODE_TIMEOUT=2s")
 	if len(report.Findings) != 1 { // one machine
 		t.Errorf("clocks in step: %+v", report.Findings)
 	}
 	if err := clock.Jump(time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	_, report = checks(t, exitRisky, redisAddrs(nodes), "FENCELOCK_NODE_TIMEOUT=2s")
+	_, report = checks(t, cli.ExitRisky, redisAddrs(nodes), "FENCELOCK_NODE_TIMEOUT=2s")
 	finds(t, report, check.Risky, late.Addr(), "ahead of that of "+nodes[0].Addr()[:9])
 	finds(t, report, check.Risky, "this machine's clock", "it differs by up to 1m0")
 }

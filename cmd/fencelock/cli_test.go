@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
@@ -29,7 +30,7 @@ func TestWrongConfigurationIsNotHeld(t *testing.T) {
 	} {
 		for _, args := range [][]string{{"acquire", "-n", "-E", "0", "a"}, {"run", "-n", "-E", "0", "a", "--", "true"}, {"get", "a"}} {
 			got := p.tool("", []string{env}, args...)
-			if got.code != exitUsage || got.errOut == "" || got.out != "" {
+			if got.code != cli.ExitUsage || got.errOut == "" || got.out != "" {
 				t.Errorf("%s: %s: %+v", name, args[0], got)
 			}
 		}
@@ -222,6 +223,6 @@ func TestTakenPortsAreNamed(t *testing.T) {
 	p := start(t)
 	for variable, address := range map[string]string{"FENCELOCK_LISTEN": strings.TrimPrefix(p.url, "http://"), "FENCELOCK_ADMIN_LISTEN": p.admin} {
 		env := []string{"FENCELOCK_LISTEN=127.0.0.1:0", "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0", "FENCELOCK_DATA=own.db", variable + "=" + address}
-		finish(t, command(t, env, "serve"), "").wants(t, variable, exitFailed, "", "another program uses the port of "+variable+"="+address+": set "+variable+" to a free port")
+		finish(t, command(t, env, "serve"), "").wants(t, variable, cli.ExitFailed, "", "another program uses the port of "+variable+"="+address+": set "+variable+" to a free port")
 	}
 }

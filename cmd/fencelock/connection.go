@@ -26,6 +26,7 @@ import (
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/client"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/cause"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
 )
 
@@ -86,6 +87,13 @@ func connect(cmd *cobra.Command) *connection {
 	return c
 }
 
+// noFiles keeps a shell from offering file names for flags.
+func noFiles(cmd *cobra.Command, flags ...string) {
+	for _, name := range flags {
+		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions) // the flag is there
+	}
+}
+
 // settings are the values of the variables in configurable.
 type settings map[string]string
 
@@ -94,7 +102,7 @@ type settings map[string]string
 func (c *connection) settings() (settings, *tls.Config, error) {
 	s, err := readClientConfig()
 	if err != nil {
-		return nil, nil, usageError{err}
+		return nil, nil, cli.UsageError{Err: err}
 	}
 	flags := settings{varURL: c.server, varBearerTokenFile: c.credentialFile, varCAFile: c.caFile, varClientCertFile: c.certFile, varClientKeyFile: c.keyFile}
 	for _, name := range configurable() {
@@ -102,7 +110,7 @@ func (c *connection) settings() (settings, *tls.Config, error) {
 	}
 	config, err := client.TLSFiles(s[varCAFile], s[varClientCertFile], s[varClientKeyFile])
 	if err != nil {
-		return nil, nil, usageError{err}
+		return nil, nil, cli.UsageError{Err: err}
 	}
 	if s[varURL] != "" {
 		return s, config, nil
@@ -124,14 +132,14 @@ func (c *connection) client(opts ...client.Option) (*client.Client, error) {
 		opts = append(opts, client.WithBearerTokenFunc(func(context.Context) (string, error) {
 			credential, err := s.bearerToken()
 			if err != nil {
-				err = usageError{err} // the service was not asked
+				err = cli.UsageError{Err: err} // the service was not asked
 			}
 			return credential, err
 		}))
 	}
 	made, err := client.New(strings.Split(s[varURL], ","), opts...)
 	if err != nil {
-		return nil, usageError{errors.New(strings.TrimPrefix(err.Error(), "client: "))}
+		return nil, cli.UsageError{Err: errors.New(strings.TrimPrefix(err.Error(), "client: "))}
 	}
 	return made, nil
 }
@@ -161,7 +169,7 @@ func (c *connection) get(ctx context.Context, path string) (status int, body []b
 	}
 	credential, err := s.bearerToken()
 	if err != nil {
-		return 0, nil, usageError{err}
+		return 0, nil, cli.UsageError{Err: err}
 	}
 	transport := newTransport(config)
 	defer transport.CloseIdleConnections()
@@ -201,7 +209,7 @@ func sendGet(ctx context.Context, asking *http.Client, url, credential string) (
 	}
 	if to, err := resp.Location(); err == nil {
 		_ = resp.Body.Close()
-		return nil, plainError{text: url + " redirects to " + to.Scheme + "://" + to.Host + ", and redirects are not followed: check the address"}
+		return nil, cli.PlainError{Text: url + " redirects to " + to.Scheme + "://" + to.Host + ", and redirects are not followed: check the address"}
 	}
 	return resp, nil
 }
@@ -215,7 +223,7 @@ func (c *connection) stream(ctx context.Context, path string, each func(kind str
 	}
 	credential, err := s.bearerToken()
 	if err != nil {
-		return usageError{err}
+		return cli.UsageError{Err: err}
 	}
 	transport := newTransport(config)
 	defer transport.CloseIdleConnections()
@@ -240,7 +248,7 @@ func followEvents(resp *http.Response, each func(kind string, data []byte) error
 	if err == nil {
 		err = errors.New("the server ended the stream")
 	}
-	return plainError{text: "the events ended: " + cause.InWords(err), cause: errors.Join(client.ErrUnavailable, err)}
+	return cli.PlainError{Text: "the events ended: " + cause.InWords(err), Cause: errors.Join(client.ErrUnavailable, err)}
 }
 
 // readEvents reads server-sent events to their end.
@@ -265,12 +273,12 @@ func readEvents(body io.Reader, each func(kind string, data []byte) error) error
 // noAnswer is the error of a request that no server answered.
 func noAnswer(err error) error {
 	text := "no server responded in time"
-	if said, ok := errors.AsType[plainError](err); ok {
-		text = "no server responds: " + said.text
+	if said, ok := errors.AsType[cli.PlainError](err); ok {
+		text = "no server responds: " + said.Text
 	} else if failed, ok := errors.AsType[*url.Error](err); ok {
 		text = "no server responds: " + failed.URL + " " + cause.InWords(failed.Err)
 	}
-	return plainError{text: text + whereElse, cause: errors.Join(client.ErrUnavailable, err)}
+	return cli.PlainError{Text: text + whereElse, Cause: errors.Join(client.ErrUnavailable, err)}
 }
 
 // ready asks a server for its nodes.
@@ -320,7 +328,7 @@ func ownServer() (string, error) {
 	address := cmp.Or(os.Getenv("FENCELOCK_LISTEN"), config.DefaultOf("FENCELOCK_LISTEN"))
 	host, port, err := net.SplitHostPort(address)
 	if err != nil || port == "0" {
-		return "", usageError{fmt.Errorf("FENCELOCK_LISTEN=%q has no fixed port: use --url http://host:port", address)}
+		return "", cli.UsageError{Err: fmt.Errorf("FENCELOCK_LISTEN=%q has no fixed port: use --url http://host:port", address)}
 	}
 	switch host {
 	case "", "0.0.0.0":

@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
 	"github.com/fencelock/fencelock/internal/testenv"
 )
@@ -95,7 +96,7 @@ func do(t *testing.T, args ...string) said {
 	root.SetOut(&out)
 	root.SetErr(&errOut)
 	root.SetIn(strings.NewReader(""))
-	return said{run(t.Context(), root), out.String(), errOut.String()}
+	return said{cli.Run(t.Context(), root), out.String(), errOut.String()}
 }
 
 func clearConnection(t *testing.T) (home string) {
@@ -145,8 +146,8 @@ func TestWhereTheConnectionComesFrom(t *testing.T) {
 	t.Setenv("FENCELOCK_BEARER_TOKEN", "from-variable")
 	checks("a variable goes before the file", "Bearer from-variable")
 	t.Setenv("FENCELOCK_BEARER_TOKEN", "wrong")
-	do(t, "ls").wants(t, "a wrong credential", exitDenied, "", "does not know this caller")
-	do(t, "run", "r", "--", "true").wants(t, "a wrong credential", exitDenied, "", "does not know this caller")
+	do(t, "ls").wants(t, "a wrong credential", cli.ExitDenied, "", "does not know this caller")
+	do(t, "run", "r", "--", "true").wants(t, "a wrong credential", cli.ExitDenied, "", "does not know this caller")
 	t.Setenv("FENCELOCK_BEARER_TOKEN", "")
 
 	elsewhere := filepath.Join(t.TempDir(), "config")
@@ -170,7 +171,7 @@ func TestWhereTheConnectionComesFrom(t *testing.T) {
 	}
 	t.Setenv("FENCELOCK_CONFIG", "")
 	do(t, "ls", "--url", s.URL, "--client-cert-file", s.cert).wants(t, "a certificate without its key", 2, "", "needs both")
-	do(t, "ls", "--url", s.URL).wants(t, "an authority that nobody trusts", exitUnavailable, "", "certificate")
+	do(t, "ls", "--url", s.URL).wants(t, "an authority that nobody trusts", cli.ExitUnavailable, "", "certificate")
 	do(t, "ls", "--url", "ftp://x").wants(t, "no URL", 2, "", "must be a URL")
 }
 
@@ -189,10 +190,10 @@ func TestToolsUnderAccessControl(t *testing.T) {
 	inner := `"$PROGRAM" run orders/1 -- true && "$PROGRAM" extend >/dev/null && "$PROGRAM" ls`
 	p.tool("", known, "run", "orders/1", "--", "sh", "-c", inner).wants(t, "run", 0, "orders/1", "")
 	p.tool("", nil, "run", "--bearer-token-file", credential, "orders/1", "--", "true").wants(t, "run", 0, "", "")
-	p.tool("", nil, "run", "orders/1", "--", "true").wants(t, "nobody's run", exitDenied, "", "does not know this caller")
-	p.tool("", []string{"FENCELOCK_BEARER_TOKEN=wrong"}, "ls").wants(t, "a stranger's ls", exitDenied, "", "does not know this caller")
-	p.tool("", known, "run", "-E", "0", "other", "--", "true").wants(t, "run elsewhere", exitDenied, "", "acquire")
-	p.tool("", known, "break", "--yes", "--any", "orders/1").wants(t, "break", exitDenied, "", "admin")
+	p.tool("", nil, "run", "orders/1", "--", "true").wants(t, "nobody's run", cli.ExitDenied, "", "does not know this caller")
+	p.tool("", []string{"FENCELOCK_BEARER_TOKEN=wrong"}, "ls").wants(t, "a stranger's ls", cli.ExitDenied, "", "does not know this caller")
+	p.tool("", known, "run", "-E", "0", "other", "--", "true").wants(t, "run elsewhere", cli.ExitDenied, "", "acquire")
+	p.tool("", known, "break", "--yes", "--any", "orders/1").wants(t, "break", cli.ExitDenied, "", "admin")
 }
 
 // Every command that is redirected fails, says where to, and goes nowhere: a 302 would make a

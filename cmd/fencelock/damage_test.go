@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/internal/testenv"
 )
@@ -136,7 +137,7 @@ func isRefused(t *testing.T, data string) bool {
 	defer func() { _ = busy.Close() }()
 	out, err := command(t, []string{"FENCELOCK_DATA=" + data, "FENCELOCK_LISTEN=" + busy.Addr().String()}, "serve").CombinedOutput()
 	exit, isExit := errors.AsType[*exec.ExitError](err)
-	if !isExit || exit.ExitCode() != exitFailed {
+	if !isExit || exit.ExitCode() != cli.ExitFailed {
 		t.Fatalf("it ends with %v: %s", err, out)
 	}
 	if strings.Contains(string(out), "another program uses the port") {
@@ -172,7 +173,7 @@ func TestFileCutWhileServing(t *testing.T) {
 			if resp, err := p.try(t.Context(), nil, "POST", "/locks", `{"resource":"other","ttl_ms":60000}`); err == nil && resp.StatusCode < 500 {
 				t.Errorf("a lock is answered %d", resp.StatusCode)
 			}
-			if code := p.exit(); code != exitFailed {
+			if code := p.exit(); code != cli.ExitFailed {
 				t.Errorf("it ends with %d", code)
 			}
 			p.mu.Lock()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/screen"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/version"
 	"github.com/fencelock/fencelock/internal/demo"
@@ -54,7 +55,7 @@ nodes that were used before may first have to wait until old leases have expired
 Exits with 0 only if round one lost an update and round two prevented it.`,
 		Example: "  fencelock demo\n  fencelock demo --html demo.html\n" +
 			"  fencelock demo --redis r1:6379,r2:6379,r3:6379 --database-url postgres://user@host/database",
-		Args: noArgs,
+		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runDemo(cmd.Context(), flags, cmd.OutOrStdout())
 		},
@@ -72,7 +73,7 @@ func demoWorkerCommand() *cobra.Command {
 		Use:    "demo-worker",
 		Short:  "Be a worker of the demonstration",
 		Hidden: true,
-		Args:   noArgs,
+		Args:   cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return demo.RunWorker(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
 		},
@@ -81,11 +82,11 @@ func demoWorkerCommand() *cobra.Command {
 
 func runDemo(ctx context.Context, flags demoFlags, stdout io.Writer) error {
 	if flags.ttl < demoMinTTL || flags.ttl > demoMaxTTL || flags.ttl%time.Millisecond != 0 {
-		return usageError{fmt.Errorf("--ttl %s: must be from %s to %s, in whole milliseconds", flags.ttl, demoMinTTL, demoMaxTTL)}
+		return cli.UsageError{Err: fmt.Errorf("--ttl %s: must be from %s to %s, in whole milliseconds", flags.ttl, demoMinTTL, demoMaxTTL)}
 	}
 	page, err := openPage(flags.html)
 	if err != nil {
-		return usageError{err}
+		return cli.UsageError{Err: err}
 	}
 	defer page.discard()
 	program, err := os.Executable()
@@ -95,7 +96,7 @@ func runDemo(ctx context.Context, flags demoFlags, stdout io.Writer) error {
 	// Closing the terminal or the pipe also ends the processes.
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP, syscall.SIGPIPE)
 	defer stop()
-	live := isTerminal(stdout) && os.Getenv("TERM") != "dumb"
+	live := cli.IsTerminal(stdout) && os.Getenv("TERM") != "dumb"
 	report, err := demo.Run(ctx, demo.Options{
 		Program:     program,
 		Version:     version.String(),
@@ -134,7 +135,7 @@ func speaksUTF8() bool {
 // columnsOf is the width of a terminal, 0 for anything else.
 func columnsOf(out io.Writer) int {
 	terminal, ok := out.(*os.File)
-	if !ok || !isTerminal(out) {
+	if !ok || !cli.IsTerminal(out) {
 		return 0
 	}
 	width, _ := screen.Size(terminal)

@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
@@ -189,7 +190,7 @@ func TestDemoInterrupted(t *testing.T) {
 			if err := d.cmd.Process.Signal(signal); err != nil {
 				t.Fatal(err)
 			}
-			if code := d.exit(); code != exitFailed || !strings.Contains(d.output.String(), "was interrupted") {
+			if code := d.exit(); code != cli.ExitFailed || !strings.Contains(d.output.String(), "was interrupted") {
 				t.Errorf("exit code %d:\n%s", code, d.output.String())
 			}
 			if took := time.Since(begun); took > 8*time.Second {
@@ -216,7 +217,7 @@ func TestDemoThatGoesWrong(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if code := d.exit(); code != exitFailed || !strings.Contains(d.output.String(), "worker A ended with signal: killed") {
+	if code := d.exit(); code != cli.ExitFailed || !strings.Contains(d.output.String(), "worker A ended with signal: killed") {
 		t.Errorf("exit code %d:\n%s", code, d.output.String())
 	}
 }
@@ -262,12 +263,12 @@ func TestDemosThatCannotBegin(t *testing.T) {
 		code int
 		says string
 	}{
-		{"short lease", []string{"--ttl", "1ms"}, exitUsage, "--ttl 1ms: must be from 500ms"},
-		{"argument", []string{"now"}, exitUsage, "takes no arguments"},
-		{"no folder for the page", []string{"--html", "/no/such/folder/x.html"}, exitUsage, "--html"},
-		{"two nodes", []string{"--redis", "a:1,b:2"}, exitFailed, "FENCELOCK_REDIS_ADDRS"},
-		{"no Redis", []string{"--redis", "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3"}, exitUnavailable, "127.0.0.1:3/0 is unreachable: no server listens at its address: connection refused"},
-		{"no database", []string{"--database-url", "postgres://127.0.0.1:1/x"}, exitUnavailable, "Postgres"},
+		{"short lease", []string{"--ttl", "1ms"}, cli.ExitUsage, "--ttl 1ms: must be from 500ms"},
+		{"argument", []string{"now"}, cli.ExitUsage, "takes no arguments"},
+		{"no folder for the page", []string{"--html", "/no/such/folder/x.html"}, cli.ExitUsage, "--html"},
+		{"two nodes", []string{"--redis", "a:1,b:2"}, cli.ExitFailed, "FENCELOCK_REDIS_ADDRS"},
+		{"no Redis", []string{"--redis", "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3"}, cli.ExitUnavailable, "127.0.0.1:3/0 is unreachable: no server listens at its address: connection refused"},
+		{"no database", []string{"--database-url", "postgres://127.0.0.1:1/x"}, cli.ExitUnavailable, "Postgres"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := startDemo(t, c.args...)

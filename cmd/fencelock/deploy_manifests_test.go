@@ -22,6 +22,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
 	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore"
@@ -449,7 +450,7 @@ func TestRedisUserMayDoWhatTheServiceNeeds(t *testing.T) {
 	waiting.Wait()
 	p.acquire(`{"resource":"keyed"}`)
 	p.breaks("keyed")
-	checks(t, exitRisky, "FENCELOCK_REDIS_ADDRS="+strings.Join(urls, ","), "FENCELOCK_NODE_DOWN_AFTER=1s", "FENCELOCK_MAX_TTL=10s")
+	checks(t, cli.ExitRisky, "FENCELOCK_REDIS_ADDRS="+strings.Join(urls, ","), "FENCELOCK_NODE_DOWN_AFTER=1s", "FENCELOCK_MAX_TTL=10s")
 	for _, server := range servers { // a part that fails may not be missed by any call
 		refused, err := server.Client().Info(t.Context(), "errorstats").Result()
 		if err != nil || strings.Contains(refused, "NOPERM") || strings.Contains(refused, "errorstat_ERR") { // the second, of a command in a script

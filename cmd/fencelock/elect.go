@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fencelock/fencelock/client"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/screen"
 )
 
@@ -49,7 +50,7 @@ cannot be run or does not exist.`,
   fencelock get scheduler --watch`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if dash := cmd.ArgsLenAtDash(); dash != 1 || dash == len(args) {
-				return usageError{errors.New("separate one resource and the command with --: use fencelock elect RESOURCE -- COMMAND")}
+				return cli.UsageError{Err: errors.New("separate one resource and the command with --: use fencelock elect RESOURCE -- COMMAND")}
 			}
 			return nil
 		},

@@ -19,6 +19,7 @@ import (
 
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/client"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
@@ -312,7 +313,7 @@ func TestElectExitCodes(t *testing.T) {
 	for args, want := range map[string]said{
 		"elect -q r -- true":            {0, "", ""},
 		"elect -q r -- sh -c exit␣75":   {75, "", ""}, // the command's own: no loss
-		"elect -q r -- no-such-program": {exitNotFound, "", "fencelock: the command no-such-program was not found in PATH\n"},
+		"elect -q r -- no-such-program": {cli.ExitNotFound, "", "fencelock: the command no-such-program was not found in PATH\n"},
 		"elect -q --slots 2 r -- sh -c echo␣$FENCELOCK_RESOURCE|sed␣s/[12]$//": {0, "r#slot\n", ""},
 	} {
 		list := strings.Fields(args)
@@ -323,10 +324,10 @@ func TestElectExitCodes(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", args, got, want)
 		}
 	}
-	p.tool("", nil, "elect", "a", "b", "--", "true").wants(t, "two resources", exitUsage, "", "one resource")
-	p.tool("", nil, "elect", "r", "--").wants(t, "no command", exitUsage, "", "with --: use")
-	p.tool("", nil, "elect", "--ttl", "2h", "r", "--", "true").wants(t, "refused", exitUsage, "", "--ttl must be from 100ms to 1m0s")
-	p.tool("", nil, "elect", "-n", "r", "--", "true").wants(t, "a flag of run", exitUsage, "", "no flag")
+	p.tool("", nil, "elect", "a", "b", "--", "true").wants(t, "two resources", cli.ExitUsage, "", "one resource")
+	p.tool("", nil, "elect", "r", "--").wants(t, "no command", cli.ExitUsage, "", "with --: use")
+	p.tool("", nil, "elect", "--ttl", "2h", "r", "--", "true").wants(t, "refused", cli.ExitUsage, "", "--ttl must be from 100ms to 1m0s")
+	p.tool("", nil, "elect", "-n", "r", "--", "true").wants(t, "a flag of run", cli.ExitUsage, "", "no flag")
 }
 
 // A candidate outlives an outage, says what it waits for, and ends with a signal.
@@ -348,7 +349,7 @@ func TestElectOutlivesAnOutage(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	if code := cmd.ProcessState.ExitCode(); code != exitSignalled+int(syscall.SIGTERM) {
+	if code := cmd.ProcessState.ExitCode(); code != cli.ExitSignalled+int(syscall.SIGTERM) {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 }

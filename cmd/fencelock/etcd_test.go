@@ -16,6 +16,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
@@ -52,8 +53,8 @@ func TestEtcdThatCannotBeUsed(t *testing.T) {
 			t.Parallel()
 			settings := []string{"FENCELOCK_LISTEN=127.0.0.1:0", "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0", "FENCELOCK_STORE=" + c.store}
 			code, said := outcome(t, settings, "serve")
-			if code != exitFailed {
-				t.Errorf("exit code %d, want %d", code, exitFailed)
+			if code != cli.ExitFailed {
+				t.Errorf("exit code %d, want %d", code, cli.ExitFailed)
 			}
 			for _, part := range append(c.says, "FENCELOCK_STORE") {
 				if !strings.Contains(said, part) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/internal/testenv"
 )
@@ -272,11 +273,11 @@ func TestLeaseKeysOfAFile(t *testing.T) {
 	p.kill()
 
 	code, out := outcome(t, env, "secret", "rotate")
-	if code != exitUsage || !strings.Contains(out, "rotate the keys in that file") {
+	if code != cli.ExitUsage || !strings.Contains(out, "rotate the keys in that file") {
 		t.Errorf("exit code %d:\n%s", code, out)
 	}
 	writeFile(t, keys, "k1 hunter2\n")
-	if code, out := outcome(t, env, "serve"); code != exitUsage || !strings.Contains(out, "FENCELOCK_LEASE_KEY_FILE") || strings.Contains(out, "hunter2") {
+	if code, out := outcome(t, env, "serve"); code != cli.ExitUsage || !strings.Contains(out, "FENCELOCK_LEASE_KEY_FILE") || strings.Contains(out, "hunter2") {
 		t.Errorf("exit code %d:\n%s", code, out)
 	}
 	p = start(t, env[0]) // the cluster's own secret is there all the same

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/cause"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/screen"
 	"github.com/fencelock/fencelock/storage/mysqlguard"
 	"github.com/fencelock/fencelock/storage/pgguard"
@@ -29,7 +30,7 @@ func newGuardCommand() *cobra.Command {
 	guard := &cobra.Command{
 		Use:   "guard",
 		Short: "Install the guard in your Postgres or MariaDB, so that tables refuse stale writers",
-		Args:  noArgs,
+		Args:  cli.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	guard.AddCommand(guardInstallCommand(), guardSQLCommand(), guardStatusCommand(), guardUninstallCommand(), guardProofKeysCommand())
@@ -46,7 +47,7 @@ Then, in SQL:
 
   SELECT fencing.protect('accounts', $$'accounts/' || id$$);`,
 		Example: "  fencelock guard install --database-url postgres://owner@localhost/shop",
-		Args:    noArgs,
+		Args:    cli.NoArgs,
 	}
 	url := guardURLFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -74,7 +75,7 @@ func guardSQLCommand() *cobra.Command {
 		Short: "Print what install does as SQL, for your own migrations",
 		Example: `  fencelock guard sql | psql -v ON_ERROR_STOP=1 shop
   fencelock guard sql --mariadb | mariadb shop`,
-		Args: noArgs,
+		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			script, err := mysqlguard.SQL(), error(nil)
 			if !mariadb {
@@ -102,10 +103,10 @@ UNFENCED counts writes without a token: refused in the modes strict and inserts,
 in the mode migrating and in transactions that called fencing.unguarded.
 Exits with 1 if something is missing from the protection of a table.`,
 		Example: "  fencelock guard status --database-url postgres://owner@localhost/shop",
-		Args:    noArgs,
+		Args:    cli.NoArgs,
 	}
 	url := guardURLFlag(cmd)
-	outputFlag(cmd, &output)
+	cli.OutputFlag(cmd, &output)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return onGuardDatabase(cmd.Context(), *url, func(ctx context.Context, url string) error {
 			if mysqlguard.IsURL(url) {
@@ -129,16 +130,16 @@ func printGuardStatus(w io.Writer, status pgguard.Status, output string) error {
 		}
 	}
 	if output == "json" {
-		return cmp.Or(printJSON(w, status), incomplete)
+		return cmp.Or(cli.PrintJSON(w, status), incomplete)
 	}
 	table := &screen.Table{}
 	table.Row("TABLE", "MODE", "REFUSED", "UNFENCED", "PROBLEM")
 	for _, t := range status.Tables {
-		table.Row(t.Name, t.Mode, strconv.FormatInt(t.Refused, 10), strconv.FormatInt(t.Unfenced, 10), orDash(t.Problem))
+		table.Row(t.Name, t.Mode, strconv.FormatInt(t.Refused, 10), strconv.FormatInt(t.Unfenced, 10), cli.OrDash(t.Problem))
 	}
 	lines := table.Lines(0)
 	for _, r := range status.Roles {
-		lines = append(lines, fmt.Sprintf("role %s may call %s: %d transactions without tokens", screen.Visible(r.Name), orDash(screen.Visible(r.May)), r.Transactions))
+		lines = append(lines, fmt.Sprintf("role %s may call %s: %d transactions without tokens", screen.Visible(r.Name), cli.OrDash(screen.Visible(r.May)), r.Transactions))
 	}
 	lines = append(lines, fmt.Sprintf("%d resources, highest mark %d, %d stale claims and writes refused in all", status.Resources, status.Highest, status.Refused))
 	_, err := fmt.Fprintln(w, strings.Join(lines, "\n"))
@@ -154,14 +155,14 @@ func guardUninstallCommand() *cobra.Command {
 the service's guarded records if they are in this database. Tables stay as they are.
 A holder of an old token can write again afterwards.`,
 		Example: "  fencelock guard uninstall --yes --database-url postgres://owner@localhost/shop",
-		Args:    noArgs,
+		Args:    cli.NoArgs,
 	}
 	url := guardURLFlag(cmd)
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for confirmation")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if !yes {
 			_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "This removes the protection of every table, all marks and the guarded records.")
-			if err := confirm(cmd, "uninstall"); err != nil {
+			if err := cli.Confirm(cmd, "uninstall"); err != nil {
 				return err
 			}
 		}
@@ -185,22 +186,22 @@ it can verify the fencing_proof of leases. Run it again when the file has change
 
   SELECT fencing.protect('accounts', $$'accounts/' || id$$, proof => true);`,
 		Example: "  fencelock guard proof-keys --file proof.keys --database-url postgres://owner@localhost/shop",
-		Args:    noArgs,
+		Args:    cli.NoArgs,
 	}
 	url := guardURLFlag(cmd)
 	cmd.Flags().StringVar(&file, "file", "", "the key file (default FENCELOCK_PROOF_KEY_FILE)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		path := cmp.Or(file, os.Getenv("FENCELOCK_PROOF_KEY_FILE"))
 		if path == "" {
-			return usageError{errors.New("no key file is given: set --file or FENCELOCK_PROOF_KEY_FILE")}
+			return cli.UsageError{Err: errors.New("no key file is given: set --file or FENCELOCK_PROOF_KEY_FILE")}
 		}
 		keys, err := readProofKeys(path)
 		if err != nil {
-			return usageError{err}
+			return cli.UsageError{Err: err}
 		}
 		return onGuardDatabase(cmd.Context(), *url, func(ctx context.Context, url string) error {
 			if mysqlguard.IsURL(url) {
-				return usageError{errors.New("the guard in MariaDB can't verify proofs: use Postgres")}
+				return cli.UsageError{Err: errors.New("the guard in MariaDB can't verify proofs: use Postgres")}
 			}
 			return pgguard.SetProofKeys(ctx, url, keys)
 		})
@@ -222,10 +223,10 @@ func onGuardDatabase(ctx context.Context, url string, do func(context.Context, s
 	defer cancel()
 	err = do(ctx, url)
 	if failed, ok := errors.AsType[*net.OpError](err); ok && mysqlguard.IsURL(url) {
-		return plainError{text: "the database " + cause.InWords(failed) + " (--database-url, FENCELOCK_DATABASE_URL)", cause: err}
+		return cli.PlainError{Text: "the database " + cause.InWords(failed) + " (--database-url, FENCELOCK_DATABASE_URL)", Cause: err}
 	}
 	if failed, ok := errors.AsType[*pgconn.ConnectError](err); ok {
-		return plainError{text: "the database " + cause.OfPostgres(failed) + " (--database-url, FENCELOCK_DATABASE_URL)", cause: err}
+		return cli.PlainError{Text: "the database " + cause.OfPostgres(failed) + " (--database-url, FENCELOCK_DATABASE_URL)", Cause: err}
 	}
 	return err
 }
@@ -245,5 +246,5 @@ func guardURL(flag string) (string, error) {
 		}
 		return strings.TrimSpace(string(content)), nil
 	}
-	return "", usageError{errors.New("no database is given: set --database-url, FENCELOCK_DATABASE_URL or FENCELOCK_DATABASE_URL_FILE")}
+	return "", cli.UsageError{Err: errors.New("no database is given: set --database-url, FENCELOCK_DATABASE_URL or FENCELOCK_DATABASE_URL_FILE")}
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"strconv"
 
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/screen"
 	"github.com/fencelock/fencelock/storage/mysqlguard"
 )
@@ -26,10 +27,10 @@ func mariaStatus(ctx context.Context, w io.Writer, url, output string) error {
 		if t.Problem != "" {
 			incomplete = errors.New("something is missing from the protection")
 		}
-		table.Row(t.Name, t.Mode, strconv.FormatInt(t.Unfenced, 10), orDash(t.Problem))
+		table.Row(t.Name, t.Mode, strconv.FormatInt(t.Unfenced, 10), cli.OrDash(t.Problem))
 	}
 	if output == "json" {
-		return cmp.Or(printJSON(w, status), incomplete)
+		return cmp.Or(cli.PrintJSON(w, status), incomplete)
 	}
 	for _, line := range table.Lines(0) {
 		if _, err := fmt.Fprintln(w, line); err != nil {

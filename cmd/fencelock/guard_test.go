@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
@@ -70,7 +71,7 @@ func TestGuardCommand(t *testing.T) {
 }
 
 func isUsage(err error) bool {
-	var usage usageError
+	var usage cli.UsageError
 	return errors.As(err, &usage)
 }
 
@@ -143,7 +144,7 @@ func TestGuardStatusCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, err = runGuard(t, "status", "-o", "json")
-	if exitCode(err) != exitFailed || !strings.Contains(out, `"problem": "public.accounts has no working trigger 0_fencing_guard"`) {
+	if cli.ExitCode(err) != cli.ExitFailed || !strings.Contains(out, `"problem": "public.accounts has no working trigger 0_fencing_guard"`) {
 		t.Errorf("a disabled trigger gives %v:\n%s", err, out)
 	}
 	if _, err := runGuard(t, "status", "-o", "xml"); !isUsage(err) {

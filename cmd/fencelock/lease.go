@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fencelock/fencelock/client"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 )
 
 func acquireCommand() *cobra.Command {
@@ -35,7 +36,7 @@ unavailable, 77 if access is denied, 2 for wrong usage.`,
   fencelock extend && fencelock release          # of $FENCELOCK_LEASE_ID`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usageError{errors.New("no resource is named: use fencelock acquire RESOURCE…")}
+				return cli.UsageError{Err: errors.New("no resource is named: use fencelock acquire RESOURCE…")}
 			}
 			return nil
 		},
@@ -55,7 +56,7 @@ unavailable, 77 if access is denied, 2 for wrong usage.`,
 			err = f.print(cmd, args, export)
 		}
 		if err != nil && export {
-			_, _ = fmt.Fprintf(cmd.OutOrStdout(), "(exit %d)\n", exitCode(err)) // eval's own status
+			_, _ = fmt.Fprintf(cmd.OutOrStdout(), "(exit %d)\n", cli.ExitCode(err)) // eval's own status
 		}
 		return err
 	}
@@ -71,7 +72,7 @@ func (f *lockFlags) print(cmd *cobra.Command, resources []string, export bool) e
 	if export {
 		_, err = io.WriteString(cmd.OutOrStdout(), exports(lease))
 	} else {
-		err = printJSON(cmd.OutOrStdout(), lease.Wire())
+		err = cli.PrintJSON(cmd.OutOrStdout(), lease.Wire())
 	}
 	if err != nil { // no reader got the lease id
 		return errors.Join(err, f.release(cmd.Context(), lease))
@@ -115,7 +116,7 @@ denied, 2 for wrong usage.`,
 		if err != nil {
 			return err
 		}
-		return printJSON(cmd.OutOrStdout(), lease.Wire())
+		return cli.PrintJSON(cmd.OutOrStdout(), lease.Wire())
 	})
 	cmd.Flags().DurationVar(&ttl, "ttl", 0, "the new TTL, counted from now (default: the lease's last TTL)")
 	return cmd
@@ -142,7 +143,7 @@ its TTL), 77 if access is denied, 2 for wrong usage.`,
 // onLease makes a command act on the lease that its argument or the environment names.
 func onLease(cmd *cobra.Command, act func(*cobra.Command, *client.Client, string) error) {
 	server := connect(cmd)
-	cmd.Args = maxArgs(1, "LEASE_ID")
+	cmd.Args = cli.MaxArgs(1, "LEASE_ID")
 	cmd.ValidArgsFunction = cobra.NoFileCompletions
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		id := os.Getenv(varLeaseID)
@@ -150,7 +151,7 @@ func onLease(cmd *cobra.Command, act func(*cobra.Command, *client.Client, string
 			id = args[0]
 		}
 		if id == "" {
-			return usageError{errors.New("no lease is named: give its lease id, or set " + varLeaseID)}
+			return cli.UsageError{Err: errors.New("no lease is named: give its lease id, or set " + varLeaseID)}
 		}
 		locks, err := server.client()
 		if err != nil {

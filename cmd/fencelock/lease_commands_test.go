@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
@@ -36,12 +37,12 @@ func TestAcquireExtendRelease(t *testing.T) {
 	p.tool("", nil, "release").wants(t, "release of nothing", 2, "", "FENCELOCK_LEASE_ID")
 	p.tool("", nil, "release", lease.LeaseID).wants(t, "release", 0, "", "")
 	got = p.tool("", nil, "release", lease.LeaseID)
-	got.wants(t, "release again", exitLost, "", "has ended")
+	got.wants(t, "release again", cli.ExitLost, "", "has ended")
 	if strings.Contains(got.errOut, lease.LeaseID) {
 		t.Error("the lease id is in the complaint")
 	}
-	p.tool("", nil, "extend", lease.LeaseID).wants(t, "extend of the ended", exitLost, "", "has ended")
-	p.tool("", nil, "release", "nonsense").wants(t, "release of nonsense", exitLost, "", "has ended")
+	p.tool("", nil, "extend", lease.LeaseID).wants(t, "extend of the ended", cli.ExitLost, "", "has ended")
+	p.tool("", nil, "release", "nonsense").wants(t, "release of nonsense", cli.ExitLost, "", "has ended")
 }
 
 // What acquire --export prints survives every shell, whatever the resource is called.
@@ -196,7 +197,7 @@ func TestCommandsRefuseWhatIsNotUTF8(t *testing.T) {
 		{"run", bad, "--", "true"}, {"run", "--holder", bad, "a", "--", "true"},
 		{"get", bad}, {"ls", bad}, {"break", "--yes", "--any", bad},
 	} {
-		p.tool("", nil, args...).wants(t, strings.Join(args, " "), exitUsage, "", "must be valid UTF-8")
+		p.tool("", nil, args...).wants(t, strings.Join(args, " "), cli.ExitUsage, "", "must be valid UTF-8")
 	}
 	p.tool("", nil, "ls").wants(t, "what is held then", 0, "no locks are held", "")
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/client"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/screen"
 	"github.com/fencelock/fencelock/fencing"
 )
@@ -35,10 +36,10 @@ Exit codes: 0 for a lock that is held or free; 69 if its state is unknown becaus
 server responds, or because there is no quorum; 77 if it is unknown because the caller
 may not read it; 2 for wrong usage.`,
 		Example: "  fencelock get orders/42\n  fencelock get orders/42 -o json | jq .held\n  fencelock get scheduler --watch     # who leads",
-		Args:    exactArgs(1, "RESOURCE"),
+		Args:    cli.ExactArgs(1, "RESOURCE"),
 	}
 	server := connect(cmd)
-	outputFlag(cmd, &output)
+	cli.OutputFlag(cmd, &output)
 	cmd.Flags().BoolVar(&watch, "watch", false, "print each change until interrupted")
 	cmd.ValidArgsFunction = server.resourceCompletion
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -54,7 +55,7 @@ may not read it; 2 for wrong usage.`,
 			return unknown("whether "+args[0]+" is held", err)
 		}
 		if output == "json" {
-			return printJSON(cmd.OutOrStdout(), lock.Wire())
+			return cli.PrintJSON(cmd.OutOrStdout(), lock.Wire())
 		}
 		return printLock(cmd.OutOrStdout(), lock.Wire())
 	}
@@ -116,7 +117,7 @@ func printLock(w io.Writer, lock wire.Lock) error {
 	}
 	table.Row("waiting", strconv.Itoa(lock.Waiters))
 	for i, waiter := range lock.Queue {
-		table.Row(fmt.Sprintf("  %d.", i+1), fmt.Sprintf("%s  for %s", orDash(waiter.Holder), msInWords(waiter.WaitingMS)))
+		table.Row(fmt.Sprintf("  %d.", i+1), fmt.Sprintf("%s  for %s", cli.OrDash(waiter.Holder), msInWords(waiter.WaitingMS)))
 	}
 	return table.Write(w)
 }
@@ -146,17 +147,17 @@ Exit codes: 0 if the lease is broken; 1 if the lock is free, or its token is not
 the one of --token; 69 if no server responds, or without a quorum; 77 without the right
 admin; 2 for wrong usage.`,
 		Example: "  fencelock get orders/42                  # shows the token\n  fencelock break --token 34 orders/42\n  fencelock break --any --yes orders/42",
-		Args:    exactArgs(1, "RESOURCE"),
+		Args:    cli.ExactArgs(1, "RESOURCE"),
 	}
 	server := connect(cmd)
 	cmd.Flags().Int64Var(&b.token, "token", 0, "break the lease with this token, and no other")
 	cmd.Flags().BoolVar(&b.any, "any", false, "break whatever lease holds the lock")
 	cmd.Flags().BoolVar(&b.yes, "yes", false, "don't ask for confirmation")
-	outputFlag(cmd, &b.output)
+	cli.OutputFlag(cmd, &b.output)
 	cmd.ValidArgsFunction = server.resourceCompletion
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if cmd.Flags().Changed("token") == b.any {
-			return usageError{errors.New("say which lease to break: either --token N, which fencelock get prints, or --any")}
+			return cli.UsageError{Err: errors.New("say which lease to break: either --token N, which fencelock get prints, or --any")}
 		}
 		locks, err := server.client(client.WithPatience(time.Second))
 		if err != nil {
@@ -183,7 +184,7 @@ func (b breaking) run(cmd *cobra.Command, locks *client.Client, resource string)
 		return plain(err)
 	}
 	if b.output == "json" {
-		return printJSON(cmd.OutOrStdout(), map[string]any{"resource": resource, "broken": true})
+		return cli.PrintJSON(cmd.OutOrStdout(), map[string]any{"resource": resource, "broken": true})
 	}
 	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s is broken\n", screen.Visible(resource))
 	return err
@@ -204,5 +205,5 @@ func (b breaking) confirm(cmd *cobra.Command, locks *client.Client, resource str
 		return err
 	}
 	_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "The holder learns of it only with its next request.")
-	return confirm(cmd, "break")
+	return cli.Confirm(cmd, "break")
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/client"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/screen"
 )
 
@@ -48,10 +49,10 @@ one line each.
 Exit codes: 0; 69 if it is unknown because no server responds, or because there is no
 quorum; 77 if it is unknown because the caller may not read it; 2 for wrong usage.`,
 		Example: "  fencelock ls\n  fencelock ls orders/ --watch\n  fencelock ls -o json | jq -r '.[] | select(.waiters > 0).resource'",
-		Args:    maxArgs(1, "PREFIX"),
+		Args:    cli.MaxArgs(1, "PREFIX"),
 	}
 	l.server = connect(cmd)
-	outputFlag(cmd, &l.output)
+	cli.OutputFlag(cmd, &l.output)
 	cmd.Flags().StringVar(&l.search, "search", "", "only locks whose resource or holder contains this text")
 	cmd.Flags().BoolVar(&l.watch, "watch", false, "repeat until interrupted")
 	cmd.Flags().DurationVar(&l.interval, "interval", time.Second, "with --watch, the pause between lists, at least 100ms")
@@ -59,7 +60,7 @@ quorum; 77 if it is unknown because the caller may not read it; 2 for wrong usag
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		const least = 100 * time.Millisecond
 		if l.interval < least {
-			return usageError{fmt.Errorf("--interval %s: must be at least %s", l.interval, least)}
+			return cli.UsageError{Err: fmt.Errorf("--interval %s: must be at least %s", l.interval, least)}
 		}
 		l.prefix = strings.Join(args, "")
 		locks, err := l.server.client(client.WithPatience(time.Second))
@@ -77,7 +78,7 @@ quorum; 77 if it is unknown because the caller may not read it; 2 for wrong usag
 			_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "fencelock:", screen.Visible(held.only)) // the list counts
 		}
 		if l.output == "json" {
-			return printJSON(cmd.OutOrStdout(), held.locks)
+			return cli.PrintJSON(cmd.OutOrStdout(), held.locks)
 		}
 		return printLocks(cmd.OutOrStdout(), held.locks)
 	}
@@ -140,7 +141,7 @@ func (l listing) all(ctx context.Context, locks *client.Client) ([]wire.Lock, er
 // nor "none are held".
 func unknown(question string, err error) error {
 	if errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrDenied) {
-		return plainError{text: fmt.Sprintf("it is unknown %s: %s", question, plain(err)), cause: err}
+		return cli.PlainError{Text: fmt.Sprintf("it is unknown %s: %s", question, plain(err)), Cause: err}
 	}
 	return plain(err)
 }
@@ -165,7 +166,7 @@ func readable(caller wire.Caller, prefix string) (only string, err error) {
 	case len(exceptions) > 0:
 		return fmt.Sprintf("only the locks that %s may read are shown: those that begin with %s", caller.Name, strings.Join(exceptions, ", ")), nil
 	}
-	return "", plainError{cause: client.ErrDenied, text: fmt.Sprintf(
+	return "", cli.PlainError{Cause: client.ErrDenied, Text: fmt.Sprintf(
 		"%s may not read any lock that begins with %q. The service's access file grants the read right; or ask as another caller, with --bearer-token-file or %s",
 		caller.Name, prefix, varBearerToken)}
 }
@@ -192,7 +193,7 @@ func holderOf(lock wire.Lock) string {
 	if lock.Holder == nil {
 		return "-"
 	}
-	return orDash(*lock.Holder)
+	return cli.OrDash(*lock.Holder)
 }
 
 func msOf(ms *int64) string {
@@ -200,4 +201,13 @@ func msOf(ms *int64) string {
 		return "-"
 	}
 	return msInWords(*ms)
+}
+
+// msInWords is a time in milliseconds, from a second on in whole seconds.
+func msInWords(ms int64) string {
+	d := time.Duration(ms) * time.Millisecond
+	if d >= time.Second {
+		d = d.Truncate(time.Second)
+	}
+	return d.String()
 }

@@ -3,10 +3,9 @@ package main
 import (
 	"io"
 	"log/slog"
-	"os"
 
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
-	"github.com/fencelock/fencelock/cmd/fencelock/internal/supervise"
 )
 
 // newLogger writes text to a terminal and JSON to anything else, unless the
@@ -20,15 +19,8 @@ func newAudit(cfg config.Config, w io.Writer) *slog.Logger {
 
 func loggerFrom(cfg config.Config, level slog.Level, w io.Writer) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: level}
-	if cfg.LogFormat == "text" || cfg.LogFormat == "" && isTerminal(w) {
+	if cfg.LogFormat == "text" || cfg.LogFormat == "" && cli.IsTerminal(w) {
 		return slog.New(slog.NewTextHandler(w, opts))
 	}
 	return slog.New(slog.NewJSONHandler(w, opts))
-}
-
-// isTerminal reports whether a person sees what is written to w, or types what
-// is read from it.
-func isTerminal(w any) bool {
-	file, ok := w.(*os.File)
-	return ok && supervise.IsTerminal(file)
 }

@@ -3,15 +3,13 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
-	"github.com/fencelock/fencelock/cmd/fencelock/internal/screen"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 )
 
 func main() {
@@ -19,7 +17,7 @@ func main() {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	go endOrderly(signals, cancel)
-	os.Exit(run(ctx, rootCommand()))
+	os.Exit(cli.Run(ctx, rootCommand()))
 }
 
 // endOrderly cancels with the first signal. Before that it restores the default, so
@@ -37,24 +35,13 @@ func endOrderly(signals chan os.Signal, cancel func()) {
 	cancel()
 }
 
-func run(ctx context.Context, root *cobra.Command) int {
-	err := root.ExecuteContext(ctx)
-	if err == nil {
-		return 0
-	}
-	if coded, ok := errors.AsType[codeError](err); !ok || coded.error != nil {
-		_, _ = fmt.Fprintln(root.ErrOrStderr(), "fencelock:", screen.VisibleLines(err.Error()))
-	}
-	return exitCode(err)
-}
-
 func rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "fencelock",
 		Short:         "A lock service with fencing tokens",
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          noArgs,
+		Args:          cli.NoArgs,
 	}
 	showVersion := root.Flags().Bool("version", false, "print the version")
 	root.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -63,7 +50,7 @@ func rootCommand() *cobra.Command {
 		}
 		return cmd.Help()
 	}
-	root.SetFlagErrorFunc(flagError)
+	root.SetFlagErrorFunc(cli.FlagError)
 	root.SetUsageFunc(usage)
 	grouped(root, groupLocks, "Locks", runCommand(), electCommand(), acquireCommand(), extendCommand(), releaseCommand(), breakCommand())
 	grouped(root, groupState, "What a server knows", listCommand(), getCommand(), eventsCommand(), historyCommand(), whoAmICommand(), nodesCommand(), healthcheckCommand())

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/screen"
 )
 
@@ -28,10 +29,10 @@ Exit codes: 0; 1 if the server cannot grant locks or, with --wait, if a node doe
 vote in time; 69 if no server responds, so that the nodes' state is unknown; 77 if the
 server does not know the caller; 2 for wrong usage.`,
 		Example: "  fencelock nodes\n  fencelock nodes --wait 2m            # before the next node is restarted\n  fencelock nodes --url http://10.0.0.7:8080 -o json",
-		Args:    noArgs,
+		Args:    cli.NoArgs,
 	}
 	server := connect(cmd)
-	outputFlag(cmd, &output)
+	cli.OutputFlag(cmd, &output)
 	cmd.Flags().DurationVar(&wait, "wait", 0, "wait until all nodes vote, for at most this long")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		r, err := allVoting(cmd.Context(), wait, server.ready)
@@ -40,7 +41,7 @@ server does not know the caller; 2 for wrong usage.`,
 		}
 		show := printNodes
 		if output == "json" {
-			show = func(w io.Writer, r wire.Ready) error { return printJSON(w, r) }
+			show = func(w io.Writer, r wire.Ready) error { return cli.PrintJSON(w, r) }
 		}
 		if err := show(cmd.OutOrStdout(), r); err != nil {
 			return err
@@ -98,7 +99,7 @@ func printNodes(w io.Writer, r wire.Ready) error {
 			wait = msInWords(n.WaitMS)
 		}
 		set := slices.IndexFunc(r.Sets, func(s wire.NodeSet) bool { return slices.Contains(s.Nodes, n.Name) })
-		row(strconv.Itoa(set+1), n.Name, n.State, msInWords(n.SinceMS), wait, orDash(n.Reason))
+		row(strconv.Itoa(set+1), n.Name, n.State, msInWords(n.SinceMS), wait, cli.OrDash(n.Reason))
 	}
 	if err := table.Write(w); err != nil {
 		return err
@@ -128,10 +129,10 @@ func printSets(w io.Writer, sets []wire.NodeSet) (err error) {
 
 // unhealthy is an error with exit code 1, the only one that containers know for it.
 func unhealthy(err error) error {
-	if _, wrong := errors.AsType[usageError](err); err == nil || wrong {
+	if _, wrong := errors.AsType[cli.UsageError](err); err == nil || wrong {
 		return err
 	}
-	return codeError{error: err, code: exitFailed}
+	return cli.CodeError{Err: err, Code: cli.ExitFailed}
 }
 
 func healthcheckCommand() *cobra.Command {
@@ -142,7 +143,7 @@ func healthcheckCommand() *cobra.Command {
 		Long: `Exit with 0 if a server (by default the one on FENCELOCK_LISTEN) can grant locks
 (/readyz), and with 1 if not. It is for HEALTHCHECK in a container, which has no curl.`,
 		Example: "  fencelock healthcheck\n  fencelock healthcheck --live --url http://127.0.0.1:8080",
-		Args:    noArgs,
+		Args:    cli.NoArgs,
 	}
 	server := connect(cmd)
 	cmd.Flags().BoolVar(&live, "live", false, "only ask whether the process is up (/healthz)")

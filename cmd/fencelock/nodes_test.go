@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 )
 
 func TestOwnServer(t *testing.T) {
@@ -43,8 +44,8 @@ func TestCommandsOnAServerThatIsNotReady(t *testing.T) {
 		root.SetArgs(append(strings.Fields(args), "--url", server.URL))
 		root.SetOut(&out)
 		root.SetErr(&out)
-		code := run(t.Context(), root)
-		if wanted := map[bool]int{true: 0, false: exitFailed}[strings.HasSuffix(args, "--live")]; code != wanted || !strings.Contains(out.String(), says) {
+		code := cli.Run(t.Context(), root)
+		if wanted := map[bool]int{true: 0, false: cli.ExitFailed}[strings.HasSuffix(args, "--live")]; code != wanted || !strings.Contains(out.String(), says) {
 			t.Errorf("%s: code %d, want %d and %q: %s", args, code, wanted, says, out.String())
 		}
 	}
@@ -66,13 +67,13 @@ func TestNodesWaits(t *testing.T) {
 		wait string
 		code int
 		says string
-	}{{"1ms", exitFailed, "after 1ms only 1 of 2 nodes vote"}, {"1m", 0, "2 of 2 vote"}} {
+	}{{"1ms", cli.ExitFailed, "after 1ms only 1 of 2 nodes vote"}, {"1m", 0, "2 of 2 vote"}} {
 		var out bytes.Buffer
 		root := rootCommand()
 		root.SetArgs([]string{"nodes", "--wait", c.wait, "--url", server.URL})
 		root.SetOut(&out)
 		root.SetErr(&out)
-		if code := run(t.Context(), root); code != c.code || !strings.Contains(out.String(), c.says) {
+		if code := cli.Run(t.Context(), root); code != c.code || !strings.Contains(out.String(), c.says) {
 			t.Errorf("%s: code %d: %s", c.wait, code, out.String())
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
@@ -75,8 +76,8 @@ func TestPostgresThatCannotBeUsed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, said := outcome(t, []string{"FENCELOCK_LISTEN=127.0.0.1:0", "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0", "FENCELOCK_STORE=" + c.store}, "serve")
-			if code != exitFailed {
-				t.Errorf("exit code %d, want %d", code, exitFailed)
+			if code != cli.ExitFailed {
+				t.Errorf("exit code %d, want %d", code, cli.ExitFailed)
 			}
 			for _, part := range append(c.says, "FENCELOCK_STORE") {
 				if !strings.Contains(said, part) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
@@ -164,5 +165,5 @@ func TestNodesShowsSets(t *testing.T) {
 	if strings.Contains(ready.Reason, "--force") {
 		t.Errorf("the reason suggests what would do harm: %s", ready.Reason)
 	}
-	p.tool("", nil, "nodes").wants(t, "nodes", exitFailed, "set 2: 1 of 3 vote, 2 are a quorum: 2 of 3 nodes are unreachable", "grants nothing")
+	p.tool("", nil, "nodes").wants(t, "nodes", cli.ExitFailed, "set 2: 1 of 3 vote, 2 are a quorum: 2 of 3 nodes are unreachable", "grants nothing")
 }

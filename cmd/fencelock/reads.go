@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/screen"
 )
 
@@ -29,17 +30,17 @@ each may do everything.
 Exit codes: 0; 69 if no server responds; 77 if the server does not know you; 2 for wrong
 usage.`,
 		Example: "  fencelock whoami\n  FENCELOCK_BEARER_TOKEN_FILE=ci.token fencelock whoami -o json",
-		Args:    noArgs,
+		Args:    cli.NoArgs,
 	}
 	server := connect(cmd)
-	outputFlag(cmd, &output)
+	cli.OutputFlag(cmd, &output)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		caller, err := server.whoAmI(cmd.Context())
 		if err != nil {
 			return err
 		}
 		if output == "json" {
-			return printJSON(cmd.OutOrStdout(), caller)
+			return cli.PrintJSON(cmd.OutOrStdout(), caller)
 		}
 		return printCaller(cmd.OutOrStdout(), caller)
 	}
@@ -71,10 +72,10 @@ The service keeps the last hundred for each record. Writes to your own tables ar
 Exit codes: 0, also for a record that was never written; 69 if no server responds; 77 without
 the right to read; 2 for wrong usage.`,
 		Example: "  fencelock history accounts/alice\n  fencelock history accounts/alice -o json | jq '.[] | select(.accepted | not)'",
-		Args:    exactArgs(1, "RESOURCE"),
+		Args:    cli.ExactArgs(1, "RESOURCE"),
 	}
 	server := connect(cmd)
-	outputFlag(cmd, &output)
+	cli.OutputFlag(cmd, &output)
 	cmd.Flags().IntVar(&limit, "limit", 100, "at most this many, 1 to 1000")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var page wire.HistoryPage
@@ -83,7 +84,7 @@ the right to read; 2 for wrong usage.`,
 			return err
 		}
 		if output == "json" {
-			return printJSON(cmd.OutOrStdout(), page.Attempts)
+			return cli.PrintJSON(cmd.OutOrStdout(), page.Attempts)
 		}
 		return printAttempts(cmd.OutOrStdout(), page.Attempts)
 	}
@@ -135,10 +136,10 @@ With -o json each event is a line of JSON, with its kind in "event".
 Exit codes: 0 after Ctrl-C; 69 if no server responds, or when the stream ends; 77 if the
 server does not know you; 2 for wrong usage.`,
 		Example: "  fencelock events\n  fencelock events orders/ --recent 20 -o json | jq .event",
-		Args:    maxArgs(1, "PREFIX"),
+		Args:    cli.MaxArgs(1, "PREFIX"),
 	}
 	server := connect(cmd)
-	outputFlag(cmd, &output)
+	cli.OutputFlag(cmd, &output)
 	cmd.Flags().IntVar(&recent, "recent", 0, "start with this many past events, at most 1000")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		query := url.Values{"prefix": {strings.Join(args, "")}, "recent": {strconv.Itoa(recent)}}

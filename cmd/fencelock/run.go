@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fencelock/fencelock/client"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/screen"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/supervise"
 )
@@ -83,7 +84,7 @@ if the command cannot be run or does not exist.`,
   fencelock run --wait 30s --ttl 15s deploy/web -- sh -c 'deploy --fencing-token "$FENCING_TOKEN"'`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if dash := cmd.ArgsLenAtDash(); dash < 1 || dash == len(args) {
-				return usageError{errors.New("separate the resource and the command with --: use fencelock run RESOURCE… -- COMMAND")}
+				return cli.UsageError{Err: errors.New("separate the resource and the command with --: use fencelock run RESOURCE… -- COMMAND")}
 			}
 			return nil
 		},
@@ -108,7 +109,7 @@ func (f *runFlags) addGrace(cmd *cobra.Command) {
 func (f *runFlags) check(cmd *cobra.Command) error {
 	err := f.lockFlags.check(cmd)
 	if err == nil && f.grace < 0 {
-		err = usageError{errors.New("--grace must not be negative")}
+		err = cli.UsageError{Err: errors.New("--grace must not be negative")}
 	}
 	if err == nil && f.ttl > 0 {
 		_, err = f.timing(f.ttl)
@@ -127,7 +128,7 @@ func (f *runFlags) timing(ttl time.Duration) (timing, error) {
 		t.grace = ttl / fifth
 	}
 	if longest := ttl/2 - t.lead; t.grace > max(longest, ttl/fifth) {
-		return t, usageError{fmt.Errorf("--grace %s is too long for a lease of %s: use at most %s, or a longer --ttl", t.grace, ttl, max(0, longest))}
+		return t, cli.UsageError{Err: fmt.Errorf("--grace %s is too long for a lease of %s: use at most %s, or a longer --ttl", t.grace, ttl, max(0, longest))}
 	}
 	return t, nil
 }
@@ -169,13 +170,13 @@ func lookUp(name string) (string, error) {
 	case err == nil, errors.Is(err, exec.ErrDot):
 		return path, nil // a shell would run ./it as well
 	case errors.Is(err, syscall.EISDIR):
-		return "", codeError{error: fmt.Errorf("%s is a folder, not a command", name), code: exitNotRunnable}
+		return "", cli.CodeError{Err: fmt.Errorf("%s is a folder, not a command", name), Code: cli.ExitNotRunnable}
 	case errors.Is(err, fs.ErrPermission):
-		return "", codeError{error: fmt.Errorf("%s cannot be run: it is not executable (chmod +x), or its folder can't be searched", name), code: exitNotRunnable}
+		return "", cli.CodeError{Err: fmt.Errorf("%s cannot be run: it is not executable (chmod +x), or its folder can't be searched", name), Code: cli.ExitNotRunnable}
 	case strings.ContainsRune(name, filepath.Separator):
-		return "", codeError{error: fmt.Errorf("%s does not exist", name), code: exitNotFound}
+		return "", cli.CodeError{Err: fmt.Errorf("%s does not exist", name), Code: cli.ExitNotFound}
 	}
-	return "", codeError{error: fmt.Errorf("the command %s was not found in PATH", name), code: exitNotFound}
+	return "", cli.CodeError{Err: fmt.Errorf("the command %s was not found in PATH", name), Code: cli.ExitNotFound}
 }
 
 // running is a command under its lease. A joined lease is extended here, too: so
@@ -208,7 +209,7 @@ func (r *running) run(ctx context.Context, path string, argv []string) error {
 		if errors.Is(err, syscall.ENOEXEC) {
 			err = errors.New("it is not a program, and has no #! line that names its interpreter; try sh " + argv[0])
 		}
-		return errors.Join(codeError{error: fmt.Errorf("%s cannot be run: %w", argv[0], err), code: exitNotRunnable}, r.release(ctx, r.lease))
+		return errors.Join(cli.CodeError{Err: fmt.Errorf("%s cannot be run: %w", argv[0], err), Code: cli.ExitNotRunnable}, r.release(ctx, r.lease))
 	}
 	kept, stop := r.lease.KeepAlive(ctx, client.Margin(r.timing.grace+r.lead),
 		client.OnExtend(func(*client.Lease) { group.Extend(r.deadline()) }))
@@ -258,18 +259,18 @@ var errEnded = errors.New("the lease was lost, and the command was ended")
 
 func (r *running) outcome(ctx context.Context, result supervise.Result, lost error) error {
 	if result.Ended {
-		return codeError{error: errEnded, code: exitLost}
+		return cli.CodeError{Err: errEnded, Code: cli.ExitLost}
 	}
 	err := r.release(ctx, r.lease)
 	switch {
 	case errors.Is(err, client.ErrLeaseLost) || errors.Is(lost, client.ErrLeaseLost):
-		return codeError{error: errors.New("the lease was lost before the command ended: was it broken by an administrator?"), code: exitLost}
+		return cli.CodeError{Err: errors.New("the lease was lost before the command ended: was it broken by an administrator?"), Code: cli.ExitLost}
 	case err != nil:
 		r.say(fmt.Sprintf("%s could not be released, and is free in %s at the latest: %s",
 			resourcesOf(r.lease), r.lease.TTL().Round(time.Second), plain(err)))
 	}
 	if result.Code != 0 {
-		return codeError{code: result.Code}
+		return cli.CodeError{Code: result.Code}
 	}
 	return nil
 }
@@ -290,10 +291,10 @@ func watchdogCommand() *cobra.Command {
 		Use:    watchdogName,
 		Short:  "Watch over the command of fencelock run",
 		Hidden: true,
-		Args:   noArgs,
+		Args:   cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if code := supervise.Watch(cmd.InOrStdin()); code != 0 {
-				return codeError{code: code}
+				return cli.CodeError{Code: code}
 			}
 			return nil
 		},

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
@@ -36,7 +37,7 @@ func TestCommandIsDeadBeforeTheNextGrant(t *testing.T) {
 		t.Parallel()
 		nodes := testenv.StartRedisN(t, 1)
 		servers := startServers(t, 2, nodes)
-		r := rounds{t: t, server: servers[0].url, other: servers[1], code: exitLost}
+		r := rounds{t: t, server: servers[0].url, other: servers[1], code: cli.ExitLost}
 		r.fault = func(*exec.Cmd) { servers[0].signal(syscall.SIGSTOP) }
 		r.heal = func() { servers[0].signal(syscall.SIGCONT) }
 		r.run(*roundsFlag)
@@ -46,7 +47,7 @@ func TestCommandIsDeadBeforeTheNextGrant(t *testing.T) {
 			t.Parallel()
 			server := start(t)
 			proxy := testenv.StartProxy(t, strings.TrimPrefix(server.url, "http://"))
-			r := rounds{t: t, server: "http://" + proxy.Addr(), other: server, code: exitLost}
+			r := rounds{t: t, server: "http://" + proxy.Addr(), other: server, code: cli.ExitLost}
 			r.fault = func(*exec.Cmd) { proxy.Cut(cut) }
 			r.heal = func() { proxy.Cut(testenv.CutNone) }
 			n := *roundsFlag
@@ -60,7 +61,7 @@ func TestCommandIsDeadBeforeTheNextGrant(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := start(t)
-			r := rounds{t: t, server: server.url, other: server, code: exitLost, heal: func() {}}
+			r := rounds{t: t, server: server.url, other: server, code: cli.ExitLost, heal: func() {}}
 			if s == syscall.SIGKILL {
 				r.code = -1
 			}

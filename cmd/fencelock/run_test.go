@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
@@ -30,13 +31,13 @@ func TestQuiet(t *testing.T) {
 	for args, want := range map[string]said{
 		"run -n -E 0 taken -- false":                             {0, "", ""},
 		"acquire -n -E 0 taken":                                  {0, "", ""},
-		"run -q -n taken -- false":                               {exitHeld, "", ""},
+		"run -q -n taken -- false":                               {cli.ExitHeld, "", ""},
 		"run -q -w 10ms -E 0 taken -- false":                     {0, "", ""},
 		"acquire -q -n -E 9 taken":                               {9, "", ""},
-		"run -q --ttl 2h r -- true":                              {exitUsage, "", ""}, // the service's refusal
-		"run -q own -- " + path + " break --yes --any own":       {exitLost, "own is broken\n", ""},
+		"run -q --ttl 2h r -- true":                              {cli.ExitUsage, "", ""}, // the service's refusal
+		"run -q own -- " + path + " break --yes --any own":       {cli.ExitLost, "own is broken\n", ""},
 		"run -q r -- sh -c echo␣out;echo␣err>&2":                 {0, "out\n", "err\n"}, // the command's own
-		"run -q --url http://127.0.0.1:1 --patience 0 r -- true": {exitUnavailable, "", ""},
+		"run -q --url http://127.0.0.1:1 --patience 0 r -- true": {cli.ExitUnavailable, "", ""},
 	} {
 		list := strings.Fields(args)
 		for i := range list {
@@ -46,7 +47,7 @@ func TestQuiet(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", args, got, want)
 		}
 	}
-	p.tool("", nil, "run", "-q", "-E", "256", "r", "--", "true").wants(t, "wrong usage", exitUsage, "", "-E 256")
+	p.tool("", nil, "run", "-q", "-E", "256", "r", "--", "true").wants(t, "wrong usage", cli.ExitUsage, "", "-E 256")
 	p.tool("", nil, "run", "-w", "10ms", "-E", "0", "taken", "--", "true").wants(t, "a wait in vain", 0, "", "taken is held")
 }
 
@@ -55,8 +56,8 @@ func TestRunReachesItsLongestHold(t *testing.T) {
 	t.Parallel()
 	p := start(t)
 	got := p.tool("", nil, "run", "--ttl", "1s", "--max-hold", "2s", "r", "--", "sleep", "60")
-	got.wants(t, "a maximum hold time", exitLost, "", "the lease of r reaches its maximum hold time")
-	got.wants(t, "a maximum hold time", exitLost, "", "lost the lease of r: it has reached its maximum hold time (max_hold_ms, or FENCELOCK_MAX_HOLD)")
+	got.wants(t, "a maximum hold time", cli.ExitLost, "", "the lease of r reaches its maximum hold time")
+	got.wants(t, "a maximum hold time", cli.ExitLost, "", "lost the lease of r: it has reached its maximum hold time (max_hold_ms, or FENCELOCK_MAX_HOLD)")
 	const most = 10 // every third of a TTL
 	extended := regexp.MustCompile(`fencelock_extensions_total{outcome="granted"} (\d+)`).FindStringSubmatch(p.scrape())
 	if n, err := strconv.Atoi(extended[1]); err != nil || n < 1 || n > most {
@@ -65,7 +66,7 @@ func TestRunReachesItsLongestHold(t *testing.T) {
 	if left := p.tool("", nil, "acquire", "--max-hold", "45s", "other"); !strings.Contains(left.out, `"max_hold_remaining_ms": 4`) {
 		t.Errorf("acquire with a longest hold: %+v", left)
 	}
-	p.tool("", nil, "run", "--ttl", "30s", "--max-hold", "1s", "r", "--", "true").wants(t, "below the TTL", exitUsage, "", "--max-hold in milliseconds")
+	p.tool("", nil, "run", "--ttl", "30s", "--max-hold", "1s", "r", "--", "true").wants(t, "below the TTL", cli.ExitUsage, "", "--max-hold in milliseconds")
 }
 
 // --min-hold makes a short job run once on hosts whose clocks differ, and no longer.
@@ -81,8 +82,8 @@ func TestRunAtLeast(t *testing.T) {
 		t.Errorf("a second host's tick: %+v", again)
 	}
 	p.tool("", nil, "run", "--wait", "20s", "cron/a", "--", "echo", "ran").wants(t, "the next tick", 0, "ran", "")
-	p.tool("", nil, "run", "--ttl", "1s", "--min-hold", "2s", "r", "--", "true").wants(t, "above the TTL", exitUsage, "", "--min-hold in milliseconds")
-	p.tool("", nil, "run", "--min-hold", "-1s", "r", "--", "true").wants(t, "negative", exitUsage, "", "--min-hold")
+	p.tool("", nil, "run", "--ttl", "1s", "--min-hold", "2s", "r", "--", "true").wants(t, "above the TTL", cli.ExitUsage, "", "--min-hold in milliseconds")
+	p.tool("", nil, "run", "--min-hold", "-1s", "r", "--", "true").wants(t, "negative", cli.ExitUsage, "", "--min-hold")
 }
 
 func TestRunExitCodes(t *testing.T) {
@@ -105,8 +106,8 @@ func TestRunExitCodes(t *testing.T) {
 		{"run r -- echo -n x --ttl", 0, "x --ttl", ""}, // what follows -- is the command's
 		{"run r -- no-such-program", 127, "", "the command no-such-program was not found in PATH"},
 		{"run r -- " + notExecutable, 126, "", "cannot be run"},
-		{"run -n taken -- true", exitHeld, "", "taken is held by somebody"},
-		{"run --wait 10ms taken -- true", exitHeld, "", "taken is held by somebody"},
+		{"run -n taken -- true", cli.ExitHeld, "", "taken is held by somebody"},
+		{"run --wait 10ms taken -- true", cli.ExitHeld, "", "taken is held by somebody"},
 		{"run -n -E 3 taken -- false", 3, "", "taken is held by somebody"},
 		{"run --no-wait --conflict-exit-code 99 taken -- true", 99, "", ""},
 		{"run --url http://127.0.0.1:1 --patience 0 r -- true", 69, "", "no server responds"},
@@ -173,8 +174,8 @@ func TestJoinedRunEndsWithTheLease(t *testing.T) {
 		t.Errorf("%q, want %q", out.String(), want)
 	}
 	p.wants(p.ask(nil, "DELETE", "/leases/current", "", "Fencelock-Lease: "+lease.LeaseID), http.StatusNoContent)
-	exits(t, cmd, exitLost, out, "lost the lease of r")
-	p.tool("", env, "run", "r", "--", "true").wants(t, "joining a lease that has ended", exitLost, "", "lease")
+	exits(t, cmd, cli.ExitLost, out, "lost the lease of r")
+	p.tool("", env, "run", "r", "--", "true").wants(t, "joining a lease that has ended", cli.ExitLost, "", "lease")
 }
 
 func TestRunPassesSignals(t *testing.T) {
@@ -233,7 +234,7 @@ func TestRunAfterABreak(t *testing.T) {
 	p := start(t)
 	cmd, out := p.background(nil, "run", "--ttl", "3s", "r", "--", "sh", "-c", `trap 'echo told; exit 0' TERM; echo here; while :; do sleep 0.02; done`)
 	p.breaks("r")
-	exits(t, cmd, exitLost, out, "told")
+	exits(t, cmd, cli.ExitLost, out, "told")
 	if !strings.Contains(out.String(), "lost the lease of r") {
 		t.Errorf("it does not say why: %s", out)
 	}
@@ -241,7 +242,7 @@ func TestRunAfterABreak(t *testing.T) {
 	cmd, out = p.background(nil, "run", "r", "--", "sh", "-c", `echo here; read line`)
 	_ = cmd
 	p.breaks("r")
-	exits(t, cmd, exitLost, out, "broken")
+	exits(t, cmd, cli.ExitLost, out, "broken")
 }
 
 // A lease lives through a restart of the only server, and through the death of the

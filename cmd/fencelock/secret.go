@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
 	"github.com/fencelock/fencelock/lockcore/redlock/membership"
 	"github.com/fencelock/fencelock/lockcore/sets"
@@ -21,7 +22,7 @@ func secretCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "secret",
 		Short: "Replace the cluster's secret, which seals lease ids",
-		Args:  noArgs,
+		Args:  cli.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(secretRotateCommand())
@@ -44,14 +45,14 @@ rotations, the second with --force, shut out everybody who knows a secret.
 
 Run it with the configuration of the servers.`,
 		Example: "  FENCELOCK_REDIS_ADDRS=r1:6379,r2:6379,r3:6379 fencelock secret rotate",
-		Args:    noArgs,
+		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := config.Load()
 			switch {
 			case err != nil:
-				return usageError{err}
+				return cli.UsageError{Err: err}
 			case cfg.LeaseKeyFile != "":
-				return usageError{errors.New("FENCELOCK_LEASE_KEY_FILE takes the place of the cluster's secret: rotate the keys in that file (docs/how-to/access.md)")}
+				return cli.UsageError{Err: errors.New("FENCELOCK_LEASE_KEY_FILE takes the place of the cluster's secret: rotate the keys in that file (docs/how-to/access.md)")}
 			}
 			t := newClusterTool(cmd, cfg)
 			err = t.rotateSecret(cmd.Context(), force)

@@ -25,6 +25,7 @@ import (
 
 	"github.com/fencelock/fencelock/api/access"
 	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
 )
 
@@ -234,7 +235,7 @@ func TestBadSecurityStopsTheStart(t *testing.T) {
 	} {
 		cmd := command(t, append(env, "FENCELOCK_LISTEN=127.0.0.1:0", "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0"), "serve")
 		out, err := cmd.CombinedOutput()
-		if err == nil || cmd.ProcessState.ExitCode() != exitUsage || !strings.Contains(string(out), part) || strings.Contains(string(out), "hunter2") {
+		if err == nil || cmd.ProcessState.ExitCode() != cli.ExitUsage || !strings.Contains(string(out), part) || strings.Contains(string(out), "hunter2") {
 			t.Errorf("%v: %v: %s", env, err, out)
 		}
 	}
@@ -444,7 +445,7 @@ func TestNodesOfAServerThatAsks(t *testing.T) {
 	}{
 		{[]string{"A=b"}, 0, "1 vote, 1 are a quorum; the server shows its nodes only to callers that it knows"},
 		{[]string{"FENCELOCK_BEARER_TOKEN=" + secret}, 0, "embedded  voting"},
-		{[]string{"FENCELOCK_BEARER_TOKEN=wrong"}, exitDenied, "the service does not know this caller"},
+		{[]string{"FENCELOCK_BEARER_TOKEN=wrong"}, cli.ExitDenied, "the service does not know this caller"},
 	} {
 		cmd := command(t, c.env, "nodes", "--url", p.url)
 		out, _ := cmd.CombinedOutput()
@@ -492,12 +493,12 @@ func TestAuthoritiesThatAreCutOff(t *testing.T) {
 	p.until("the file is refused", func() bool { return strings.Contains(p.logged(), "cut off") })
 	client.CloseIdleConnections()
 	p.wants(p.ask(nil, "GET", "/locks", ""), http.StatusOK)
-	if code, out := outcome(t, append(env, "FENCELOCK_DATA="+filepath.Join(dir, "data")), "serve"); code != exitUsage || !strings.Contains(out, "FENCELOCK_TLS_CLIENT_CA_FILE: "+caFile+" is cut off") {
+	if code, out := outcome(t, append(env, "FENCELOCK_DATA="+filepath.Join(dir, "data")), "serve"); code != cli.ExitUsage || !strings.Contains(out, "FENCELOCK_TLS_CLIENT_CA_FILE: "+caFile+" is cut off") {
 		t.Errorf("starts with it: exit code %d: %s", code, out)
 	}
 	writeFile(t, caFile, whole)
 	writeFile(t, certFile, text(server)+text(first.cert)[:50])
-	if code, out := outcome(t, append(env, "FENCELOCK_DATA="+filepath.Join(dir, "data")), "serve"); code != exitUsage || !strings.Contains(out, certFile+" is cut off") {
+	if code, out := outcome(t, append(env, "FENCELOCK_DATA="+filepath.Join(dir, "data")), "serve"); code != cli.ExitUsage || !strings.Contains(out, certFile+" is cut off") {
 		t.Errorf("starts with a chain that is cut off: exit code %d: %s", code, out)
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/api"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/backend"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/version"
 	"github.com/fencelock/fencelock/fencing"
@@ -50,11 +51,11 @@ running ones, and exits with 0. A second signal ends it at once.
 
 ` + config.Help(),
 		Example: "  fencelock serve\n  FENCELOCK_REDIS_ADDRS=r1:6379,r2:6379,r3:6379 fencelock serve",
-		Args:    noArgs,
+		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := config.Load()
 			if err != nil {
-				return usageError{err}
+				return cli.UsageError{Err: err}
 			}
 			logger := newLogger(cfg, cmd.ErrOrStderr())
 			redisnode.LogLibrary(logger)
@@ -67,7 +68,7 @@ running ones, and exits with 0. A second signal ends it at once.
 func serve(ctx context.Context, cfg config.Config, stdout io.Writer, logger, audit *slog.Logger) (err error) {
 	s := &service{cfg: cfg, logger: logger, audit: audit}
 	if s.security, err = openSecurity(cfg); err != nil {
-		return usageError{err}
+		return cli.UsageError{Err: err}
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo())

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
@@ -144,7 +145,7 @@ func TestSecondServerOnTheSameFileIsRefused(t *testing.T) {
 	start(t, "FENCELOCK_DATA="+data)
 	out, err := command(t, []string{"FENCELOCK_LISTEN=127.0.0.1:0", "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0", "FENCELOCK_DATA=" + data}, "serve").CombinedOutput()
 	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() != exitFailed || !strings.Contains(string(out), data+" is in use by another process") {
+	if !errors.As(err, &exit) || exit.ExitCode() != cli.ExitFailed || !strings.Contains(string(out), data+" is in use by another process") {
 		t.Errorf("%v: %s", err, out)
 	}
 }
@@ -167,14 +168,14 @@ func TestStartsThatFail(t *testing.T) {
 		code int
 		says string
 	}{
-		{"bad value", []string{"FENCELOCK_MAX_TTL=never"}, []string{"serve"}, exitUsage, `FENCELOCK_MAX_TTL="never"`},
-		{"public address", []string{"FENCELOCK_LISTEN=0.0.0.0:0"}, []string{"serve"}, exitUsage, "FENCELOCK_INSECURE=true"},
-		{"unknown flag", nil, []string{"serve", "--port=1"}, exitUsage, "fencelock serve has no flag --port"},
-		{"unknown argument", nil, []string{"serve", "now"}, exitUsage, "fencelock serve takes no arguments"},
-		{"unknown command", nil, []string{"dance"}, exitUsage, `fencelock has no command "dance"`},
-		{"busy address", []string{"FENCELOCK_LISTEN=" + busy.Addr().String()}, []string{"serve"}, exitFailed, "FENCELOCK_LISTEN=" + busy.Addr().String()},
-		{"not our file", []string{"FENCELOCK_LISTEN=127.0.0.1:0", "FENCELOCK_DATA=" + text}, []string{"serve"}, exitFailed, text},
-		{"no such folder", []string{"FENCELOCK_LISTEN=127.0.0.1:0", "FENCELOCK_DATA=" + text + "/x/y"}, []string{"serve"}, exitFailed, "FENCELOCK_DATA"},
+		{"bad value", []string{"FENCELOCK_MAX_TTL=never"}, []string{"serve"}, cli.ExitUsage, `FENCELOCK_MAX_TTL="never"`},
+		{"public address", []string{"FENCELOCK_LISTEN=0.0.0.0:0"}, []string{"serve"}, cli.ExitUsage, "FENCELOCK_INSECURE=true"},
+		{"unknown flag", nil, []string{"serve", "--port=1"}, cli.ExitUsage, "fencelock serve has no flag --port"},
+		{"unknown argument", nil, []string{"serve", "now"}, cli.ExitUsage, "fencelock serve takes no arguments"},
+		{"unknown command", nil, []string{"dance"}, cli.ExitUsage, `fencelock has no command "dance"`},
+		{"busy address", []string{"FENCELOCK_LISTEN=" + busy.Addr().String()}, []string{"serve"}, cli.ExitFailed, "FENCELOCK_LISTEN=" + busy.Addr().String()},
+		{"not our file", []string{"FENCELOCK_LISTEN=127.0.0.1:0", "FENCELOCK_DATA=" + text}, []string{"serve"}, cli.ExitFailed, text},
+		{"no such folder", []string{"FENCELOCK_LISTEN=127.0.0.1:0", "FENCELOCK_DATA=" + text + "/x/y"}, []string{"serve"}, cli.ExitFailed, "FENCELOCK_DATA"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			out, err := command(t, c.env, c.args...).CombinedOutput()
@@ -363,11 +364,11 @@ func TestCommandsOnARunningServer(t *testing.T) {
 	run(0, "embedded", listen, "nodes")
 	run(0, "1 of 1 vote, 1 are a quorum", listen, "nodes")
 	run(0, `"state": "voting"`, listen, "nodes", "-o", "json")
-	run(exitUsage, "must be table or json", listen, "nodes", "-o", "yaml")
-	run(exitUsage, "has no port that can be asked", "FENCELOCK_LISTEN=127.0.0.1:0", "healthcheck")
-	run(exitUsage, "404", "A=b", "nodes", "--url", "http://"+p.admin)
+	run(cli.ExitUsage, "must be table or json", listen, "nodes", "-o", "yaml")
+	run(cli.ExitUsage, "has no port that can be asked", "FENCELOCK_LISTEN=127.0.0.1:0", "healthcheck")
+	run(cli.ExitUsage, "404", "A=b", "nodes", "--url", "http://"+p.admin)
 	run(0, "fencelock ", "A=b", "version")
 	run(0, "Servers:\n", "A=b")
 	p.kill()
-	run(exitFailed, "refuses connections", listen, "healthcheck")
+	run(cli.ExitFailed, "refuses connections", listen, "healthcheck")
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
 	"github.com/fencelock/fencelock/lockcore/sets"
 )
@@ -32,7 +33,7 @@ FENCELOCK_REDIS_NEXT_ADDRS all the sets that should exist in the end; a set that
 First restart every server with both variables. When the change is complete, restart every server with
 only the new sets, in FENCELOCK_REDIS_ADDRS. From "sets apply" on, a server without the next sets grants
 nothing. "sets status" prints the next command. docs/how-to/upgrade.md has the steps.`,
-		Args: noArgs,
+		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(
@@ -65,12 +66,12 @@ type setsAct struct {
 
 func (a *setsAct) command(short, long string) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: a.name, Short: short, Long: long, Args: noArgs,
+		Use: a.name, Short: short, Long: long, Args: cli.NoArgs,
 		Example: "  FENCELOCK_REDIS_ADDRS='a:6379;b:6379' FENCELOCK_REDIS_NEXT_ADDRS='a:6379;b:6379;c:6379' fencelock sets " + a.name,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.run(cmd) },
 	}
 	if !a.changes {
-		outputFlag(cmd, &a.output)
+		cli.OutputFlag(cmd, &a.output)
 	}
 	if a.changes {
 		cmd.Flags().Int64Var(&a.from, "from", 0, "the generation of the maps that the change starts from, as \"sets status\" prints it; at any other it changes nothing")
@@ -83,11 +84,11 @@ func (a *setsAct) run(cmd *cobra.Command) error {
 	cfg, err := config.Load()
 	switch {
 	case err != nil:
-		return usageError{err}
+		return cli.UsageError{Err: err}
 	case len(cfg.RedisSets) == 0:
-		return usageError{errors.New("FENCELOCK_REDIS_ADDRS is not set: it names the current node sets")}
+		return cli.UsageError{Err: errors.New("FENCELOCK_REDIS_ADDRS is not set: it names the current node sets")}
 	case cfg.RedisNextSets == nil && a.name != "status":
-		return usageError{errors.New("FENCELOCK_REDIS_NEXT_ADDRS is not set: it names the node sets that should exist after the change")}
+		return cli.UsageError{Err: errors.New("FENCELOCK_REDIS_NEXT_ADDRS is not set: it names the node sets that should exist after the change")}
 	}
 	a.tool, a.out = newClusterTool(cmd, cfg), cmd.OutOrStdout()
 	ctx, cancel := context.WithTimeout(cmd.Context(), setsTimeout)
@@ -264,7 +265,7 @@ func (a *setsAct) printState(ctx context.Context, l *sets.Locker) error {
 	for _, m := range l.Moves() {
 		state.Moves = append(state.Moves, setMove{From: m.From + 1, To: m.To + 1, Share: m.Share})
 	}
-	return printJSON(a.out, state)
+	return cli.PrintJSON(a.out, state)
 }
 
 func showMoves(out io.Writer, l *sets.Locker) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/client"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/internal/testenv"
 )
@@ -93,10 +94,10 @@ func TestSetsApplyFromHistory(t *testing.T) {
 	runSets(t, changeOf(b, nil), "status").wants(t, "status of other sets", 0, "use the list that is in force", "")
 
 	env := changeOf(a, b)
-	runSets(t, env, history...).wants(t, "from history", exitFailed, "", "planned from generation 0 of the maps, and they are at 2")
+	runSets(t, env, history...).wants(t, "from history", cli.ExitFailed, "", "planned from generation 0 of the maps, and they are at 2")
 	extends()
 	runSets(t, env, "status").wants(t, "status", 0, "restart the servers with both maps (1 run without), then: 'fencelock sets apply --from 2'", "")
-	runSets(t, env, "apply", "--from", "2").wants(t, "a server knows A alone", exitFailed, "", "1 running servers do not know this change")
+	runSets(t, env, "apply", "--from", "2").wants(t, "a server knows A alone", cli.ExitFailed, "", "1 running servers do not know this change")
 	extends()
 	runSets(t, env, "apply", "--from", "2", "--force").wants(t, "by force", 0, "the next node sets are in force", "leases that only they extend are lost")
 	runSets(t, env, printed(t, env, "revert")...).wants(t, "back", 0, "the node sets of FENCELOCK_REDIS_ADDRS are in force", "")
@@ -112,8 +113,8 @@ func TestSets(t *testing.T) {
 	untold := start(t, append(changeOf(present, nil), "FENCELOCK_BOOTSTRAP=new")...)
 	env := changeOf(present, both)
 	told := start(t, append(slices.Clone(env), "FENCELOCK_BOOTSTRAP=new")...)
-	runSets(t, changeOf(present, nil), "plan").wants(t, "without next sets", exitUsage, "", "FENCELOCK_REDIS_NEXT_ADDRS is not set")
-	runSets(t, changeOf(present, present), "plan").wants(t, "the same sets", exitFailed, "", "the next node sets are the same as the current ones")
+	runSets(t, changeOf(present, nil), "plan").wants(t, "without next sets", cli.ExitUsage, "", "FENCELOCK_REDIS_NEXT_ADDRS is not set")
+	runSets(t, changeOf(present, present), "plan").wants(t, "the same sets", cli.ExitFailed, "", "the next node sets are the same as the current ones")
 	var plan said
 	testenv.Eventually(t, 10*time.Second, func() error { // the first heartbeat of a server may come before its cluster is bootstrapped
 		if plan = runSets(t, env, "plan"); !strings.Contains(plan.out, "run without") {
@@ -127,7 +128,7 @@ func TestSets(t *testing.T) {
 		t.Errorf("the plan is\n%s", plan.out)
 	}
 
-	runSets(t, env, "apply").wants(t, "a server is not told", exitFailed, "", "1 running servers do not know this change")
+	runSets(t, env, "apply").wants(t, "a server is not told", cli.ExitFailed, "", "1 running servers do not know this change")
 	var held []wire.Lease
 	for i := range 20 {
 		held = append(held, untold.acquire(fmt.Sprintf(`{"resource":"r%d"}`, i)))

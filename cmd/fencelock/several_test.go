@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
@@ -60,7 +61,7 @@ func TestRunSeveral(t *testing.T) {
 	}
 
 	p.acquire(`{"resource":"taken","holder":"somebody","ttl_ms":60000}`)
-	p.tool("", nil, "run", "-n", "a", "taken", "--", "false").wants(t, "one is taken", exitHeld, "", "fencelock: taken is held by somebody")
+	p.tool("", nil, "run", "-n", "a", "taken", "--", "false").wants(t, "one is taken", cli.ExitHeld, "", "fencelock: taken is held by somebody")
 	if held := p.held(); !slices.Equal(held, []string{"taken"}) {
 		t.Errorf("held: %q", held)
 	}
@@ -93,9 +94,9 @@ func TestRunSeveralInside(t *testing.T) {
 	}
 	inside("c").wants(t, "another resource", 0, "", "")
 	for _, args := range []string{"a", "a b c", "c b"} {
-		inside(args).wants(t, args, exitUsage, "", "would wait for itself")
+		inside(args).wants(t, args, cli.ExitUsage, "", "would wait for itself")
 	}
-	p.tool("", []string{"PROGRAM=" + path}, "run", "a", "--", "sh", "-c", `"$PROGRAM" run a b -- true`).wants(t, "more resources", exitUsage, "", "would wait for itself")
+	p.tool("", []string{"PROGRAM=" + path}, "run", "a", "--", "sh", "-c", `"$PROGRAM" run a b -- true`).wants(t, "more resources", cli.ExitUsage, "", "would wait for itself")
 }
 
 // The variables of acquire --export replace those of the lease before.
@@ -127,11 +128,11 @@ func TestRunSlots(t *testing.T) {
 	p.tool("", nil, "run", "-n", "--slots", "1", "jobs", "--", "sh", "-c", `echo "$FENCELOCK_RESOURCE"`).wants(t, "a slot", 0, "jobs#slot1", "")
 	p.acquire(`{"resource":"jobs","slots":2,"ttl_ms":60000}`)
 	p.acquire(`{"resource":"jobs","slots":2,"ttl_ms":60000}`)
-	p.tool("", nil, "run", "-n", "--slots", "2", "jobs", "--", "true").wants(t, "no slot is free", exitHeld, "", "jobs#slot")
+	p.tool("", nil, "run", "-n", "--slots", "2", "jobs", "--", "true").wants(t, "no slot is free", cli.ExitHeld, "", "jobs#slot")
 	path := testenv.Program(t)
 	inner := path + ` run -n --slots 3 jobs -- sh -c 'echo "$FENCELOCK_RESOURCE"'`
 	p.tool("", nil, "run", "-n", "--slots", "3", "jobs", "--", "sh", "-c", inner).wants(t, "a run inside", 0, "jobs#slot3", "")
-	p.tool("", nil, "run", "--slots", "0", "jobs", "--", "true").wants(t, "no slots", exitUsage, "", "--slots 0")
-	p.tool("", nil, "run", "--slots", "33", "jobs", "--", "true").wants(t, "too many", exitUsage, "", "--slots must be")
-	p.tool("", nil, "acquire", "--slots", "2", "a", "b").wants(t, "several", exitUsage, "", "Slots(2)")
+	p.tool("", nil, "run", "--slots", "0", "jobs", "--", "true").wants(t, "no slots", cli.ExitUsage, "", "--slots 0")
+	p.tool("", nil, "run", "--slots", "33", "jobs", "--", "true").wants(t, "too many", cli.ExitUsage, "", "--slots must be")
+	p.tool("", nil, "acquire", "--slots", "2", "a", "b").wants(t, "several", cli.ExitUsage, "", "Slots(2)")
 }

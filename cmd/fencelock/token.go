@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fencelock/fencelock/api/access"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 )
 
 // secretBytes is the size of a bearer token's random part; secretPrefix makes
@@ -26,7 +27,7 @@ func tokenCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "token",
 		Short: "Make bearer tokens, which identify callers (fencing tokens come with leases)",
-		Args:  noArgs,
+		Args:  cli.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(tokenNewCommand())
@@ -58,7 +59,7 @@ previous ones: read (see locks), acquire (take and extend leases, write guarded 
 servers read the file again. If the file does not exist, it is created.`,
 		Example: `  fencelock token new --name worker --acquire orders/ --read '*'
   fencelock token new --name ops --admin '*' --append access.txt > ops.token`,
-		Args: noArgs,
+		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return g.print(cmd) },
 	}
 	f := cmd.Flags()
@@ -71,16 +72,16 @@ servers read the file again. If the file does not exist, it is created.`,
 	f.StringVar(&g.waiters, "waiters", "", "maximum number of waiting requests at each server")
 	f.StringVar(&g.held, "held", "", "maximum number of leases at each server")
 	f.StringVar(&g.add, "append", "", "add the line to this file, and print only the secret")
-	outputFlag(cmd, &g.output)
+	cli.OutputFlag(cmd, &g.output)
 	return cmd
 }
 
 func (g *grant) print(cmd *cobra.Command) error {
 	if g.name == "" {
-		return usageError{errors.New("--name is missing: say who the caller is")}
+		return cli.UsageError{Err: errors.New("--name is missing: say who the caller is")}
 	}
 	if strings.ContainsAny(g.name+g.requests+g.waiters+g.held, " \t\r\n") {
-		return usageError{errors.New("names and limits must not contain spaces")}
+		return cli.UsageError{Err: errors.New("names and limits must not contain spaces")}
 	}
 	var random [secretBytes]byte
 	_, _ = rand.Read(random[:]) // never fails
@@ -88,7 +89,7 @@ func (g *grant) print(cmd *cobra.Command) error {
 	line := g.line(secret)
 	if _, err := access.Append("", line); err != nil {
 		_, text, _ := strings.Cut(err.Error(), ": ") // "line 1: " says nothing here
-		return usageError{errors.New(text)}
+		return cli.UsageError{Err: errors.New(text)}
 	}
 	if g.add != "" {
 		if err := addLine(g.add, g.name, line); err != nil {
@@ -97,7 +98,7 @@ func (g *grant) print(cmd *cobra.Command) error {
 	}
 	switch {
 	case g.output == "json":
-		return printJSON(cmd.OutOrStdout(), map[string]string{"name": g.name, "bearer_token": secret, "line": line})
+		return cli.PrintJSON(cmd.OutOrStdout(), map[string]string{"name": g.name, "bearer_token": secret, "line": line})
 	case g.add != "":
 		_, err := fmt.Fprintln(cmd.OutOrStdout(), secret)
 		return err

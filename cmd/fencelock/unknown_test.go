@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
@@ -93,7 +94,7 @@ func TestReadable(t *testing.T) {
 		if err != nil {
 			got = "denied"
 		}
-		if got != want || err != nil && exitCode(err) != exitDenied {
+		if got != want || err != nil && cli.ExitCode(err) != cli.ExitDenied {
 			t.Errorf("%q: %q, %v; want %q", prefix, got, err, want)
 		}
 	}
@@ -116,7 +117,7 @@ func TestNamesCannotSteerTheTerminal(t *testing.T) {
 		{[]string{"ls", "-o", "json"}, 0, 3},
 		{[]string{"get", evil}, 0, 4},
 		{[]string{"get", "-o", "json", evil}, 0, 4},
-		{[]string{"acquire", "-n", evil}, exitHeld, 2},
+		{[]string{"acquire", "-n", evil}, cli.ExitHeld, 2},
 		{[]string{"acquire", "--wait", "5" + evil, "r"}, 2, 1},
 		{[]string{"ls", "--url", "http://" + evil}, 69, 1},
 		{[]string{evil}, 2, 1},

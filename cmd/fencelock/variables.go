@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/fencelock/fencelock/client"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
 )
@@ -74,7 +75,7 @@ func outerLease(resources []string, slots int) (string, error) {
 	case slices.Equal(slices.Sorted(slices.Values(resources)), outer):
 		return id, nil
 	}
-	return "", usageError{fmt.Errorf("the lease of %s has %s, so a run of %s would wait for itself: name the same resources, or unset %s to wait",
+	return "", cli.UsageError{Err: fmt.Errorf("the lease of %s has %s, so a run of %s would wait for itself: name the same resources, or unset %s to wait",
 		varLeaseID, named(outer), named(resources), varLeaseID)}
 }
 

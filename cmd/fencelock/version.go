@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/version"
 )
 
@@ -17,18 +18,18 @@ func versionCommand() *cobra.Command {
 		Use:     "version",
 		Short:   "Print the version",
 		Example: "  fencelock version",
-		Args:    noArgs,
+		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output == "json" {
 				id, date := version.Commit()
-				return printJSON(cmd.OutOrStdout(), map[string]string{
+				return cli.PrintJSON(cmd.OutOrStdout(), map[string]string{
 					"version": version.String(), "commit": id, "date": date, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH,
 				})
 			}
 			return printVersion(cmd.OutOrStdout())
 		},
 	}
-	outputFlag(cmd, &output)
+	cli.OutputFlag(cmd, &output)
 	return cmd
 }
 

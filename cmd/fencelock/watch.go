@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/client"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/screen"
 )
 
@@ -29,7 +30,7 @@ type watcher struct {
 // follow lists the locks until ctx ends, or the caller is denied to.
 func (l listing) follow(ctx context.Context, locks *client.Client, out io.Writer) error {
 	w := &watcher{out: out, json: l.output == "json"}
-	if isTerminal(out) && !w.json {
+	if cli.IsTerminal(out) && !w.json {
 		w.terminal, _ = out.(*os.File)
 	}
 	defer w.end()

@@ -15,34 +15,25 @@ import (
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/client"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/cause"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 )
-
-// plainError is an error that says in plain words what happened and what to do. It wraps
-// what it explains.
-type plainError struct {
-	text  string
-	cause error
-}
-
-func (e plainError) Error() string { return e.text }
-func (e plainError) Unwrap() error { return e.cause }
 
 // plain puts an error of the service, or of the way to it, into words.
 func plain(err error) error {
 	problem, refused := errors.AsType[*client.ProblemError](err)
-	switch _, said := errors.AsType[plainError](err); {
+	switch _, said := errors.AsType[cli.PlainError](err); {
 	case err == nil || said:
 		return err
 	case refused && misdirected(problem):
-		return plainError{text: problemInWords(problem), cause: usageError{err}}
+		return cli.PlainError{Text: problemInWords(problem), Cause: cli.UsageError{Err: err}}
 	case refused:
-		return plainError{text: problemInWords(problem), cause: err}
+		return cli.PlainError{Text: problemInWords(problem), Cause: err}
 	case errors.Is(err, client.ErrUnavailable):
 		_, reason, _ := strings.Cut(err.Error(), client.ErrUnavailable.Error()+": ")
-		return plainError{cause: err, text: "no server responds: " + cmp.Or(reason, "the service is unavailable") + whereElse}
+		return cli.PlainError{Cause: err, Text: "no server responds: " + cmp.Or(reason, "the service is unavailable") + whereElse}
 	}
 	if failed, ok := errors.AsType[*client.Error](err); ok { // the command names the operation already
-		return plainError{text: strings.TrimPrefix(failed.Err.Error(), "client: "), cause: err}
+		return cli.PlainError{Text: strings.TrimPrefix(failed.Err.Error(), "client: "), Cause: err}
 	}
 	return err
 }
@@ -73,6 +64,12 @@ func problemInWords(p *client.ProblemError) string {
 		return fmt.Sprintf("the server cannot respond now (%d): %s. Try again, or ask another server with --url", p.Status, detail)
 	}
 	return detail
+}
+
+// refusedAs says whether the service refused with this kind of problem.
+func refusedAs(err error, kind string) bool {
+	problem, ok := errors.AsType[*client.ProblemError](err)
+	return ok && problem.Kind() == kind
 }
 
 // misdirected says whether the address is wrong: no server of fencelock is there, or there
@@ -121,7 +118,7 @@ type explaining struct{ *http.Transport }
 func (t explaining) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := t.Transport.RoundTrip(req)
 	if err != nil {
-		err = plainError{text: req.URL.Scheme + "://" + req.URL.Host + " " + cause.InWords(err) + tlsAdvice(err), cause: err}
+		err = cli.PlainError{Text: req.URL.Scheme + "://" + req.URL.Host + " " + cause.InWords(err) + tlsAdvice(err), Cause: err}
 	}
 	return resp, err
 }

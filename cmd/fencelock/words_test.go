@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 )
 
 // What people get wrong most often is answered in plain words: what is wrong, with what,
@@ -38,7 +40,7 @@ func TestMessagesArePlain(t *testing.T) {
 		{"ls --url TLS", `(issued by "CN=authority"): set --ca-file or FENCELOCK_CA_FILE`, 69},
 		{"ls --url http://TLSHOST", "fencelock has nothing at this address (", 2},
 		{"ls --url ftp://x", "every server must be a URL such as http://127.0.0.1:8080", 2},
-		{"extend nosuch", "the lease has ended", exitLost},
+		{"extend nosuch", "the lease has ended", cli.ExitLost},
 	} {
 		host := func(url string) string { _, h, _ := strings.Cut(url, "://"); return h }
 		words := strings.NewReplacer("TLSHOST", host(tls.url), "TLS", tls.url, "HOST", host(p.url), "URL", p.url).Replace(c.words)

@@ -204,6 +204,14 @@ var rules = []rule{
 		why: "who calls and what they may do, whatever it is that they call",
 	},
 	{
+		pkg: "cmd/fencelock/internal/version",
+		why: "a leaf",
+	},
+	{
+		pkg: "cmd/fencelock/internal/cli", ours: []string{"client", "cmd/fencelock/internal/screen", "cmd/fencelock/internal/supervise"}, others: true,
+		why: "what every command has; it knows none of them",
+	},
+	{
 		pkg: "cmd/fencelock/internal/config", ours: []string{"api", "lockcore"}, others: true,
 		why: "it reads and checks the environment; the values are others' to use",
 	},

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"errors"
@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// flagError puts what is wrong with a flag into words.
-func flagError(cmd *cobra.Command, err error) error {
+// FlagError puts what is wrong with a flag into words.
+func FlagError(cmd *cobra.Command, err error) error {
 	unknown, isUnknown := errors.AsType[*pflag.NotExistError](err)
 	missing, isMissing := errors.AsType[*pflag.ValueRequiredError](err)
 	invalid, isInvalid := errors.AsType[*pflag.InvalidValueError](err)
@@ -26,7 +26,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	case isInvalid:
 		err = fmt.Errorf("--%s %s: %s", invalid.GetFlag().Name, invalid.GetValue(), wanted(invalid.GetFlag().Value.Type(), invalid.GetValue()))
 	}
-	return usageError{err}
+	return UsageError{Err: err}
 }
 
 // wanted says what a flag's value should have been.
@@ -44,31 +44,32 @@ func wanted(kind, value string) string {
 	return "must be a " + kind
 }
 
-// noArgs refuses arguments, and names of commands that do not exist.
-func noArgs(cmd *cobra.Command, args []string) error {
+// NoArgs refuses arguments, and names of commands that do not exist.
+func NoArgs(cmd *cobra.Command, args []string) error {
 	switch {
 	case len(args) == 0:
 		return nil
 	case !cmd.HasSubCommands():
-		return usageError{fmt.Errorf("%s takes no arguments, and got %q", cmd.CommandPath(), args[0])}
+		return UsageError{Err: fmt.Errorf("%s takes no arguments, and got %q", cmd.CommandPath(), args[0])}
 	}
 	text := fmt.Sprintf("%s has no command %q", cmd.CommandPath(), args[0])
 	cmd.SuggestionsMinimumDistance = 2
 	if similar := cmd.SuggestionsFor(args[0]); len(similar) > 0 {
-		return usageError{fmt.Errorf("%s: did you mean %s?", text, strings.Join(similar, " or "))}
+		return UsageError{Err: fmt.Errorf("%s: did you mean %s?", text, strings.Join(similar, " or "))}
 	}
-	return usageError{fmt.Errorf("%s: %s --help lists them", text, cmd.CommandPath())}
+	return UsageError{Err: fmt.Errorf("%s: %s --help lists them", text, cmd.CommandPath())}
 }
 
 // argumentsError says how a command is called.
 func argumentsError(cmd *cobra.Command, args []string, names string) error {
 	if len(args) == 0 {
-		return usageError{fmt.Errorf("an argument is missing: use %s %s", cmd.CommandPath(), names)}
+		return UsageError{Err: fmt.Errorf("an argument is missing: use %s %s", cmd.CommandPath(), names)}
 	}
-	return usageError{fmt.Errorf("too many arguments (%d): use %s %s", len(args), cmd.CommandPath(), names)}
+	return UsageError{Err: fmt.Errorf("too many arguments (%d): use %s %s", len(args), cmd.CommandPath(), names)}
 }
 
-func exactArgs(n int, names string) cobra.PositionalArgs {
+// ExactArgs wants n arguments, whose names the error gives.
+func ExactArgs(n int, names string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != n {
 			return argumentsError(cmd, args, names)
@@ -77,7 +78,8 @@ func exactArgs(n int, names string) cobra.PositionalArgs {
 	}
 }
 
-func maxArgs(n int, names string) cobra.PositionalArgs {
+// MaxArgs wants at most n arguments, whose names the error gives.
+func MaxArgs(n int, names string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > n {
 			return argumentsError(cmd, args, "["+names+"]")
