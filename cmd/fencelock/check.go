@@ -18,7 +18,7 @@ import (
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
-func checkCommand() *cobra.Command {
+func checkCommand(clientVariables []string) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "check",
@@ -42,7 +42,7 @@ nothing is wrong, 2 for wrong usage.`,
 	cli.OutputFlag(cmd, &output)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		redisnode.LogLibrary(slog.New(slog.DiscardHandler))
-		report := inspect(cmd.Context())
+		report := inspect(cmd.Context(), clientVariables)
 		show := printReport
 		if output == "json" {
 			show = func(w io.Writer, r *check.Report) error { return cli.PrintJSON(w, r) }
@@ -54,9 +54,9 @@ nothing is wrong, 2 for wrong usage.`,
 
 // inspect looks at this environment. What the configuration points to is looked at only
 // where the configuration itself is valid.
-func inspect(ctx context.Context) *check.Report {
+func inspect(ctx context.Context, clientVariables []string) *check.Report {
 	report := &check.Report{Looked: []string{"the variables"}, Findings: []check.Finding{}}
-	for _, v := range config.MisspeltVariables(clientVariables()) {
+	for _, v := range config.MisspeltVariables(clientVariables) {
 		report.Add(check.Wrong, v.Name, "there is no such variable, so it is ignored", "did you mean "+v.Closest+"?")
 	}
 	cfg, err := config.Load()

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/client"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
 	"github.com/fencelock/fencelock/internal/testenv"
 )
@@ -104,7 +105,7 @@ func clearConnection(t *testing.T) (home string) {
 	for _, v := range config.Variables() {
 		t.Setenv(v.Name, "")
 	}
-	for _, name := range clientVariables() {
+	for _, name := range client.Variables() {
 		t.Setenv(name, "")
 	}
 	home = t.TempDir()

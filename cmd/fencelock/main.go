@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/client"
 )
 
 func main() {
@@ -52,10 +53,10 @@ func rootCommand() *cobra.Command {
 	}
 	root.SetFlagErrorFunc(cli.FlagError)
 	root.SetUsageFunc(usage)
-	grouped(root, groupLocks, "Locks", runCommand(), electCommand(), acquireCommand(), extendCommand(), releaseCommand(), breakCommand())
-	grouped(root, groupState, "What a server knows", listCommand(), getCommand(), eventsCommand(), historyCommand(), whoAmICommand(), nodesCommand(), healthcheckCommand())
-	grouped(root, groupServer, "Servers", serveCommand(), checkCommand(), bootstrapCommand(), setsCommand(), secretCommand(), tokenCommand())
+	grouped(root, groupLocks, "Locks", client.LockCommands()...)
+	grouped(root, groupState, "What a server knows", client.StateCommands()...)
+	grouped(root, groupServer, "Servers", serveCommand(client.Variables()), checkCommand(client.Variables()), bootstrapCommand(), setsCommand(), secretCommand(), tokenCommand())
 	grouped(root, groupGuard, "Guards", newGuardCommand(), demoCommand())
-	root.AddCommand(watchdogCommand(), demoWorkerCommand(), versionCommand(), connectionHelpCommand())
+	root.AddCommand(client.WatchdogCommand(), demoWorkerCommand(), versionCommand(), client.ConnectionCommand())
 	return root
 }

@@ -9,21 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 )
-
-func TestOwnServer(t *testing.T) {
-	for listen, want := range map[string]string{
-		"": "http://127.0.0.1:8080", ":90": "http://127.0.0.1:90", "0.0.0.0:90": "http://127.0.0.1:90", "[::]:90": "http://[::1]:90",
-		"10.1.2.3:90": "http://10.1.2.3:90", "localhost:90": "http://localhost:90", "127.0.0.1:0": "", "nonsense": "",
-	} {
-		t.Setenv("FENCELOCK_LISTEN", listen)
-		if got, err := ownServer(); got != want || (err == nil) != (want != "") {
-			t.Errorf("%q: %q, %v; want %q", listen, got, err, want)
-		}
-	}
-}
 
 func TestCommandsOnAServerThatIsNotReady(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -79,22 +66,5 @@ func TestNodesWaits(t *testing.T) {
 	}
 	if n := asked.Load(); n != 3 {
 		t.Errorf("asked %d times, 3 were enough", n)
-	}
-}
-
-func TestInWords(t *testing.T) {
-	for ms, want := range map[int64]string{0: "0s", 1: "1ms", 999: "999ms", 1500: "1s", 61_000: "1m1s"} {
-		if got := msInWords(ms); got != want {
-			t.Errorf("%d is %q, want %q", ms, got, want)
-		}
-	}
-	for want, ready := range map[string]wire.Ready{
-		"0 of 1 vote":         {Nodes: []wire.Node{{Name: "n1", State: "unreachable"}}},
-		"--bearer-token-file": {}, // the nodes are shown to no unknown caller
-	} {
-		var out bytes.Buffer
-		if err := printNodes(&out, ready); err != nil || !strings.Contains(out.String(), want) {
-			t.Errorf("no %q: %v %s", want, err, out.String())
-		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/client"
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
@@ -314,7 +315,7 @@ func TestRunAndItsWatchdogKilled(t *testing.T) {
 	if _, err := fmt.Sscanf(out.String(), "here %d %d", &child, &parent); err != nil || parent != cmd.Process.Pid {
 		t.Fatalf("%q, %v", out, err)
 	}
-	watchdog := childNamed(t, parent, watchdogName)
+	watchdog := childNamed(t, parent, client.WatchdogCommand().Name())
 	_ = syscall.Kill(parent, syscall.SIGSTOP) // so that it cannot notice
 	_ = syscall.Kill(watchdog, syscall.SIGKILL)
 	_ = syscall.Kill(parent, syscall.SIGKILL)

@@ -39,7 +39,8 @@ const (
 	maxStreams    = 100              // requests at a time over one HTTP/2 connection
 )
 
-func serveCommand() *cobra.Command {
+// serveCommand runs a server, which warns about variables that nobody reads; the client's commands read clientVariables.
+func serveCommand(clientVariables []string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "serve",
 		Short: "Run the lock service",
@@ -59,29 +60,29 @@ running ones, and exits with 0. A second signal ends it at once.
 			}
 			logger := newLogger(cfg, cmd.ErrOrStderr())
 			redisnode.LogLibrary(logger)
-			return serve(cmd.Context(), cfg, cmd.OutOrStdout(), logger, newAudit(cfg, cmd.ErrOrStderr()))
+			s := &service{cfg: cfg, logger: logger, audit: newAudit(cfg, cmd.ErrOrStderr()), clientVariables: clientVariables}
+			return s.serve(cmd.Context(), cmd.OutOrStdout())
 		},
 	}
 }
 
 // serve runs the service until ctx ends, and then drains it.
-func serve(ctx context.Context, cfg config.Config, stdout io.Writer, logger, audit *slog.Logger) (err error) {
-	s := &service{cfg: cfg, logger: logger, audit: audit}
-	if s.security, err = openSecurity(cfg); err != nil {
+func (s *service) serve(ctx context.Context, stdout io.Writer) (err error) {
+	if s.security, err = openSecurity(s.cfg); err != nil {
 		return cli.UsageError{Err: err}
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo())
 	s.security.measure(registry)
-	if cfg.Tracing == "otlp" {
+	if s.cfg.Tracing == "otlp" {
 		var end func() error
-		if s.tracer, end, err = openTracing(ctx, logger); err != nil {
+		if s.tracer, end, err = openTracing(ctx, s.logger); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, end()) }()
 	}
-	s.backend, err = backend.Open(ctx, cfg, backend.Options{
-		Logger: logger, Audit: audit.With(slog.String("identity", "server")), Registry: registry,
+	s.backend, err = backend.Open(ctx, s.cfg, backend.Options{
+		Logger: s.logger, Audit: s.audit.With(slog.String("identity", "server")), Registry: registry,
 		LeaseKeys: s.security.leases.get(), Traced: s.tracer != nil,
 	})
 	if err != nil {
@@ -101,15 +102,16 @@ func serve(ctx context.Context, cfg config.Config, stdout io.Writer, logger, aud
 
 // service is a running server.
 type service struct {
-	cfg           config.Config
-	logger, audit *slog.Logger
-	backend       *backend.Backend
-	security      *security
-	tracer        trace.Tracer // nil for none
-	publicSocket  net.Listener
-	adminSocket   net.Listener
-	handler       *api.Server
-	public, admin *http.Server
+	cfg             config.Config
+	logger, audit   *slog.Logger
+	clientVariables []string // which are not misspelt ones of the server
+	backend         *backend.Backend
+	security        *security
+	tracer          trace.Tracer // nil for none
+	publicSocket    net.Listener
+	adminSocket     net.Listener
+	handler         *api.Server
+	public, admin   *http.Server
 }
 
 // listen opens the sockets, which a failure leaves to the end of the process.
@@ -209,7 +211,7 @@ func (s *service) announce(stdout io.Writer) {
 		slog.String("version", version.String()),
 		slog.String("commit", id),
 		slog.String("commit_date", date))
-	for _, v := range config.MisspeltVariables(clientVariables()) {
+	for _, v := range config.MisspeltVariables(s.clientVariables) {
 		s.logger.Warn("an unknown variable is ignored", slog.String("variable", v.Name), slog.String("closest", v.Closest))
 	}
 	for _, note := range append(s.backend.Notes, s.security.notes(s.cfg)...) {

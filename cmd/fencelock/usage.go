@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/client"
 )
 
 // The groups of commands, in the order of the help.
@@ -64,7 +66,7 @@ func usage(cmd *cobra.Command) error {
 	})
 	section(&b, "Flags", own.FlagUsages())
 	if connection.HasFlags() {
-		section(&b, "The server and the caller", "  --url and the other flags for these: fencelock help "+connectionTopic)
+		section(&b, "The server and the caller", "  --url and the other flags for these: fencelock help "+client.ConnectionTopic)
 	}
 	if cmd.HasAvailableSubCommands() {
 		section(&b, "More", "  "+cmd.CommandPath()+" COMMAND --help")
@@ -87,23 +89,9 @@ func section(b *strings.Builder, heading, text string) {
 func commandList(cmd *cobra.Command, group string) string {
 	var b strings.Builder
 	for _, c := range cmd.Commands() {
-		if (c.IsAvailableCommand() || c.Name() == "help" || c.Name() == connectionTopic) && c.GroupID == group {
+		if (c.IsAvailableCommand() || c.Name() == "help" || c.Name() == client.ConnectionTopic) && c.GroupID == group {
 			fmt.Fprintf(&b, "  %-*s %s\n", cmd.NamePadding(), c.Name(), c.Short)
 		}
 	}
 	return b.String()
-}
-
-// connectionTopic is what the help on the server and the caller is called.
-const connectionTopic = "connection"
-
-// connectionHelpCommand is a topic of the help, and no command.
-func connectionHelpCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: connectionTopic, Short: "Help on how to name the server and the caller",
-		Example: "  fencelock ls --url https://locks.example.com --bearer-token-file token",
-	}
-	connect(cmd)
-	cmd.Long = strings.TrimSpace(connectionHelp) + "\n\nEvery command that talks to a server has these flags:\n" + strings.TrimRight(cmd.Flags().FlagUsages(), "\n")
-	return cmd
 }

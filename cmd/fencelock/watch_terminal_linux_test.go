@@ -13,6 +13,15 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
+// The control sequences that ls --watch uses.
+const (
+	clearScreen = "\x1b[2J"
+	toTopLeft   = "\x1b[H"
+	clearLine   = "\x1b[K"
+	clearBelow  = "\x1b[J"
+	dim         = "\x1b[2m"
+)
+
 func resize(t *testing.T, terminal *os.File, width, height uint16) {
 	t.Helper()
 	if err := unix.IoctlSetWinsize(int(terminal.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: width, Row: height}); err != nil {

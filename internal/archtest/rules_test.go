@@ -212,6 +212,10 @@ var rules = []rule{
 		why: "what every command has; it knows none of them",
 	},
 	{
+		pkg: "cmd/fencelock/internal/client", ours: []string{"api/wire", "client", "cmd/fencelock/internal/cause", "cmd/fencelock/internal/cli", "cmd/fencelock/internal/config", "cmd/fencelock/internal/screen", "cmd/fencelock/internal/supervise", "fencing", "lockcore"}, others: true,
+		why: "it asks servers by HTTP; a command that knew the server would work on no other",
+	},
+	{
 		pkg: "cmd/fencelock/internal/config", ours: []string{"api", "lockcore"}, others: true,
 		why: "it reads and checks the environment; the values are others' to use",
 	},

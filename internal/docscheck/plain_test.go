@@ -73,7 +73,7 @@ func forUsers(name string) bool {
 	case ".html":
 		return strings.HasPrefix(name, "api/") || strings.HasPrefix(name, "internal/demo/")
 	case ".go":
-		return path.Dir(name) == "cmd/fencelock" && !strings.HasSuffix(name, "_test.go")
+		return strings.HasPrefix(name, "cmd/fencelock/") && !strings.HasSuffix(name, "_test.go")
 	}
 	return slices.Contains([]string{"openapi.yaml", "site/data/engines.yaml"}, name)
 }

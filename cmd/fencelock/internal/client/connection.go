@@ -1,4 +1,4 @@
-package main
+package client
 
 import (
 	"bufio"
@@ -47,8 +47,11 @@ const (
 	varConfig          = "FENCELOCK_CONFIG"
 )
 
-// clientVariables are those that mean something to the commands and nothing to a server.
-func clientVariables() []string {
+// varServerCert is a variable of the server, whose certificate a command on the same machine trusts.
+const varServerCert = "FENCELOCK_TLS_CERT_FILE"
+
+// Variables are the names of the variables that these commands read and a server does not.
+func Variables() []string {
 	return append(configurable(), varConfig, varResource, varLeaseID)
 }
 
@@ -92,6 +95,20 @@ func noFiles(cmd *cobra.Command, flags ...string) {
 	for _, name := range flags {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions) // the flag is there
 	}
+}
+
+// ConnectionTopic is the name of the help on the server and the caller.
+const ConnectionTopic = "connection"
+
+// ConnectionCommand is a topic of the help, and not a command.
+func ConnectionCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: ConnectionTopic, Short: "Help on how to name the server and the caller",
+		Example: "  fencelock ls --url https://locks.example.com --bearer-token-file token",
+	}
+	connect(cmd)
+	cmd.Long = strings.TrimSpace(connectionHelp) + "\n\nEvery command that talks to a server has these flags:\n" + strings.TrimRight(cmd.Flags().FlagUsages(), "\n")
+	return cmd
 }
 
 // settings are the values of the variables in configurable.
@@ -337,7 +354,7 @@ func ownServer() (string, error) {
 		host = "::1"
 	}
 	scheme := "http"
-	if os.Getenv(certFile) != "" {
+	if os.Getenv(varServerCert) != "" {
 		scheme = "https"
 	}
 	return scheme + "://" + net.JoinHostPort(host, port), nil
@@ -346,22 +363,22 @@ func ownServer() (string, error) {
 // trustOwn trusts the certificate of the server that the environment configures,
 // whatever name that is for.
 func trustOwn(config *tls.Config) error {
-	path := os.Getenv(certFile)
+	path := os.Getenv(varServerCert)
 	if path == "" {
 		return nil
 	}
 	text, err := os.ReadFile(path) //nolint:gosec // the operator names the file
 	if err != nil {
-		return fmt.Errorf("%s: %w", certFile, err)
+		return fmt.Errorf("%s: %w", varServerCert, err)
 	}
 	block, _ := pem.Decode(text)
 	if block == nil {
-		return errors.New(certFile + " holds no certificate in PEM")
+		return errors.New(varServerCert + " holds no certificate in PEM")
 	}
 	config.InsecureSkipVerify = true // the certificate itself is compared
 	config.VerifyConnection = func(state tls.ConnectionState) error {
 		if !bytes.Equal(state.PeerCertificates[0].Raw, block.Bytes) {
-			return errors.New("the server presents a different certificate from the one in " + certFile + ": use --url")
+			return errors.New("the server presents a different certificate from the one in " + varServerCert + ": use --url")
 		}
 		return nil
 	}

@@ -1,4 +1,4 @@
-package main
+package client
 
 import (
 	"context"
@@ -285,8 +285,8 @@ func environmentOf(lease *client.Lease) []string {
 	return append(env, leaseVariables(lease)...)
 }
 
-// watchdogCommand is what fencelock run starts beside the command.
-func watchdogCommand() *cobra.Command {
+// WatchdogCommand is what fencelock run starts beside the command.
+func WatchdogCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    watchdogName,
 		Short:  "Watch over the command of fencelock run",
