@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"os/exec"
+	"os/user"
 	"strings"
 	"testing"
 
@@ -68,8 +69,12 @@ func TestBootstrap(t *testing.T) {
 	if !strings.Contains(out, "ready: 3 of 3 nodes vote, 2 are a quorum") {
 		t.Errorf("bootstrap says:\n%s", out)
 	}
+	who, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, n := range nodes {
-		if line := `"msg":"audit","identity":"` + operator() + `","act":"bootstrap-cluster","node":"` + n.Addr(); !strings.Contains(out, line) {
+		if line := `"msg":"audit","identity":"` + who.Username + `","act":"bootstrap-cluster","node":"` + n.Addr(); !strings.Contains(out, line) {
 			t.Errorf("the audit log has no %s:\n%s", line, out)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/client"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/operator"
 )
 
 func main() {
@@ -55,8 +56,8 @@ func rootCommand() *cobra.Command {
 	root.SetUsageFunc(usage)
 	grouped(root, groupLocks, "Locks", client.LockCommands()...)
 	grouped(root, groupState, "What a server knows", client.StateCommands()...)
-	grouped(root, groupServer, "Servers", serveCommand(client.Variables()), checkCommand(client.Variables()), bootstrapCommand(), setsCommand(), secretCommand(), tokenCommand())
-	grouped(root, groupGuard, "Guards", newGuardCommand(), demoCommand())
+	grouped(root, groupServer, "Servers", append(operator.Commands(), serveCommand(client.Variables()), checkCommand(client.Variables()))...)
+	grouped(root, groupGuard, "Guards", operator.GuardCommand(), demoCommand())
 	root.AddCommand(client.WatchdogCommand(), demoWorkerCommand(), versionCommand(), client.ConnectionCommand())
 	return root
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -15,6 +14,7 @@ import (
 	"github.com/fencelock/fencelock/api"
 	"github.com/fencelock/fencelock/api/access"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/keyfile"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/reload"
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/internal/pemfile"
@@ -75,7 +75,7 @@ func openSecurity(cfg config.Config) (s *security, err error) {
 	if err := s.openAccess(cfg); err != nil {
 		return nil, err
 	}
-	readProofs := func() (*fencing.ProofKeys, error) { return readProofKeys(cfg.ProofKeyFile) }
+	readProofs := func() (*fencing.ProofKeys, error) { return keyfile.Read(cfg.ProofKeyFile) }
 	if s.proofs, err = load(s, proofKeyFile, readProofs, cfg.ProofKeyFile); err != nil {
 		return nil, err
 	}
@@ -104,21 +104,9 @@ func (s *security) openAccess(cfg config.Config) (err error) {
 	return nil
 }
 
-func readProofKeys(path string) (*fencing.ProofKeys, error) {
-	text, err := os.ReadFile(path) //nolint:gosec // the operator names the file
-	if err != nil {
-		return nil, err
-	}
-	keys, err := fencing.ParseProofKeys(string(text))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return keys, nil
-}
-
 // readLeaseKeys reads a file of the same form.
 func readLeaseKeys(path string) (*keyring.Ring, error) {
-	parsed, err := readProofKeys(path)
+	parsed, err := keyfile.Read(path)
 	if err != nil {
 		return nil, err
 	}

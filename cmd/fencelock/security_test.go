@@ -26,7 +26,6 @@ import (
 	"github.com/fencelock/fencelock/api/access"
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
-	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
 )
 
 // authority signs certificates.
@@ -455,16 +454,6 @@ func TestNodesOfAServerThatAsks(t *testing.T) {
 	}
 	if out, err := command(t, nil, "healthcheck", "--url", p.url).CombinedOutput(); err != nil {
 		t.Errorf("the health check needs no credentials: %v: %s", err, out)
-	}
-}
-
-// TestAuditIsLoggedAtEveryLevel: an operator who wants errors only wants these, too.
-func TestAuditIsLoggedAtEveryLevel(t *testing.T) {
-	cfg := config.Config{LogFormat: "json", LogLevel: 8}
-	var out bytes.Buffer
-	newAudit(cfg, &out).Info("audit")
-	if !strings.Contains(out.String(), "audit") {
-		t.Error("the audit log is silent")
 	}
 }
 

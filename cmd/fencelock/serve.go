@@ -23,6 +23,7 @@ import (
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/backend"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/logging"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/version"
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
@@ -58,9 +59,9 @@ running ones, and exits with 0. A second signal ends it at once.
 			if err != nil {
 				return cli.UsageError{Err: err}
 			}
-			logger := newLogger(cfg, cmd.ErrOrStderr())
+			logger := logging.New(cfg, cmd.ErrOrStderr())
 			redisnode.LogLibrary(logger)
-			s := &service{cfg: cfg, logger: logger, audit: newAudit(cfg, cmd.ErrOrStderr()), clientVariables: clientVariables}
+			s := &service{cfg: cfg, logger: logger, audit: logging.NewAudit(cfg, cmd.ErrOrStderr()), clientVariables: clientVariables}
 			return s.serve(cmd.Context(), cmd.OutOrStdout())
 		},
 	}

@@ -216,6 +216,18 @@ var rules = []rule{
 		why: "it asks servers by HTTP; a command that knew the server would work on no other",
 	},
 	{
+		pkg: "cmd/fencelock/internal/operator", ours: []string{"api/access", "cmd/fencelock/internal/backend", "cmd/fencelock/internal/cause", "cmd/fencelock/internal/cli", "cmd/fencelock/internal/config", "cmd/fencelock/internal/keyfile", "cmd/fencelock/internal/logging", "cmd/fencelock/internal/screen", "lockcore", "lockcore/redlock/membership", "lockcore/sets", "storage/mysqlguard", "storage/pgguard", "storage/redisnode"}, others: true,
+		why: "it works on nodes and databases themselves; it neither is a server nor asks one",
+	},
+	{
+		pkg: "cmd/fencelock/internal/logging", ours: []string{"cmd/fencelock/internal/cli", "cmd/fencelock/internal/config"},
+		why: "how a log is written; not what is in it",
+	},
+	{
+		pkg: "cmd/fencelock/internal/keyfile", ours: []string{"fencing"},
+		why: "files of keys; it does not know what they seal",
+	},
+	{
 		pkg: "cmd/fencelock/internal/config", ours: []string{"api", "lockcore"}, others: true,
 		why: "it reads and checks the environment; the values are others' to use",
 	},

@@ -1,4 +1,4 @@
-package main
+package operator
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/backend"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/logging"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/screen"
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/sets"
@@ -41,7 +42,7 @@ func newClusterTool(cmd *cobra.Command, cfg config.Config) clusterTool {
 	out := cmd.ErrOrStderr()
 	logger := slog.New(withoutStates{slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelWarn})})
 	redisnode.LogLibrary(logger)
-	return clusterTool{cfg: cfg, out: out, logger: logger, audit: newAudit(cfg, out).With(slog.String("identity", operator()))}
+	return clusterTool{cfg: cfg, out: out, logger: logger, audit: logging.NewAudit(cfg, out).With(slog.String("identity", operator()))}
 }
 
 // operator is the login name of the user who runs the program, else the number.

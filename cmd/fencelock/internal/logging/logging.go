@@ -1,4 +1,5 @@
-package main
+// Package logging makes the logs of servers and of the tools that work on their nodes.
+package logging
 
 import (
 	"io"
@@ -8,12 +9,12 @@ import (
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
 )
 
-// newLogger writes text to a terminal and JSON to anything else, unless the
+// New is a log that writes text to a terminal and JSON to anything else, unless the
 // configuration says which.
-func newLogger(cfg config.Config, w io.Writer) *slog.Logger { return loggerFrom(cfg, cfg.LogLevel, w) }
+func New(cfg config.Config, w io.Writer) *slog.Logger { return loggerFrom(cfg, cfg.LogLevel, w) }
 
-// newAudit is the same log for administrative acts, which no level hides.
-func newAudit(cfg config.Config, w io.Writer) *slog.Logger {
+// NewAudit is the same log for administrative acts, which no level hides.
+func NewAudit(cfg config.Config, w io.Writer) *slog.Logger {
 	return loggerFrom(cfg, min(cfg.LogLevel, slog.LevelInfo), w)
 }
 

@@ -1,4 +1,4 @@
-package main
+package operator
 
 import (
 	"cmp"
@@ -17,6 +17,7 @@ import (
 
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/cause"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/keyfile"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/screen"
 	"github.com/fencelock/fencelock/storage/mysqlguard"
 	"github.com/fencelock/fencelock/storage/pgguard"
@@ -25,8 +26,8 @@ import (
 // guardTimeout bounds the tools that change a database, waiting for others included.
 const guardTimeout = time.Minute
 
-// newGuardCommand has the tools for the guard in an application's own Postgres or MariaDB.
-func newGuardCommand() *cobra.Command {
+// GuardCommand has the tools for the guard in an application's own Postgres or MariaDB.
+func GuardCommand() *cobra.Command {
 	guard := &cobra.Command{
 		Use:   "guard",
 		Short: "Install the guard in your Postgres or MariaDB, so that tables refuse stale writers",
@@ -195,7 +196,7 @@ it can verify the fencing_proof of leases. Run it again when the file has change
 		if path == "" {
 			return cli.UsageError{Err: errors.New("no key file is given: set --file or FENCELOCK_PROOF_KEY_FILE")}
 		}
-		keys, err := readProofKeys(path)
+		keys, err := keyfile.Read(path)
 		if err != nil {
 			return cli.UsageError{Err: err}
 		}
