@@ -24,6 +24,7 @@ import (
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/server"
 	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore"
 )
@@ -116,7 +117,7 @@ func TestDeploymentFitsTheService(t *testing.T) {
 	base := manifestsIn(t, "base")
 	d := ofKind(t, base, "Deployment")[0]
 	const pod, container = "spec.template.spec", "spec.template.spec.containers.0"
-	if grace := time.Duration(d.number(pod+".terminationGracePeriodSeconds")) * time.Second; grace <= lockcore.MaxWait || grace <= drainTimeout {
+	if grace := time.Duration(d.number(pod+".terminationGracePeriodSeconds")) * time.Second; grace <= lockcore.MaxWait || grace <= server.DrainTimeout {
 		t.Errorf("the grace period, %s, is not above the longest wait, %s", grace, lockcore.MaxWait)
 	}
 	if least, replicas := ofKind(t, base, "PodDisruptionBudget")[0].number("spec.minAvailable"), d.number("spec.replicas"); least < 1 || least >= replicas {
@@ -181,7 +182,7 @@ func TestManifestsAreAConfiguration(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := openSecurity(cfg); err != nil {
+			if err := server.CheckFiles(cfg); err != nil {
 				t.Error(err)
 			}
 			if !strings.HasSuffix(cfg.Listen, ":8080") || !strings.HasSuffix(cfg.AdminListen, ":8081") {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/server"
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
@@ -130,7 +131,7 @@ func TestEventsOfSeveralServers(t *testing.T) {
 	if code := servers[0].exit(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	if took := time.Since(begun); took > drainTimeout/2 {
+	if took := time.Since(begun); took > server.DrainTimeout/2 {
 		t.Errorf("the server took %s to stop", took)
 	}
 }

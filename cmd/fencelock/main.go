@@ -12,6 +12,7 @@ import (
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/client"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/operator"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/server"
 )
 
 func main() {
@@ -56,7 +57,7 @@ func rootCommand() *cobra.Command {
 	root.SetUsageFunc(usage)
 	grouped(root, groupLocks, "Locks", client.LockCommands()...)
 	grouped(root, groupState, "What a server knows", client.StateCommands()...)
-	grouped(root, groupServer, "Servers", append(operator.Commands(), serveCommand(client.Variables()), checkCommand(client.Variables()))...)
+	grouped(root, groupServer, "Servers", append(server.Commands(client.Variables()), operator.Commands()...)...)
 	grouped(root, groupGuard, "Guards", operator.GuardCommand(), demoCommand())
 	root.AddCommand(client.WatchdogCommand(), demoWorkerCommand(), versionCommand(), client.ConnectionCommand())
 	return root

@@ -216,6 +216,10 @@ var rules = []rule{
 		why: "it asks servers by HTTP; a command that knew the server would work on no other",
 	},
 	{
+		pkg: "cmd/fencelock/internal/server", ours: []string{".", "api", "api/access", "cmd/fencelock/internal/backend", "cmd/fencelock/internal/check", "cmd/fencelock/internal/cli", "cmd/fencelock/internal/config", "cmd/fencelock/internal/keyfile", "cmd/fencelock/internal/logging", "cmd/fencelock/internal/reload", "cmd/fencelock/internal/screen", "cmd/fencelock/internal/version", "fencing", "internal/pemfile", "lockcore", "lockcore/keyring", "storage/redisnode"}, others: true,
+		why: "it wires a server together, and asks none; main hands it what the client's commands need",
+	},
+	{
 		pkg: "cmd/fencelock/internal/operator", ours: []string{"api/access", "cmd/fencelock/internal/backend", "cmd/fencelock/internal/cause", "cmd/fencelock/internal/cli", "cmd/fencelock/internal/config", "cmd/fencelock/internal/keyfile", "cmd/fencelock/internal/logging", "cmd/fencelock/internal/screen", "lockcore", "lockcore/redlock/membership", "lockcore/sets", "storage/mysqlguard", "storage/pgguard", "storage/redisnode"}, others: true,
 		why: "it works on nodes and databases themselves; it neither is a server nor asks one",
 	},

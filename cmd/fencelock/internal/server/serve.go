@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"context"
@@ -30,9 +30,9 @@ import (
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
-// drainTimeout bounds how long a stopping server lets requests finish. What
+// DrainTimeout bounds how long a stopping server lets requests finish. What
 // the Locker and the storages need afterwards has to fit into 30 s with it.
-const drainTimeout = 20 * time.Second
+const DrainTimeout = 20 * time.Second
 
 const (
 	idleTimeout   = 2 * time.Minute  // how long a connection may be kept between two requests
@@ -40,7 +40,6 @@ const (
 	maxStreams    = 100              // requests at a time over one HTTP/2 connection
 )
 
-// serveCommand runs a server, which warns about variables that nobody reads; the client's commands read clientVariables.
 func serveCommand(clientVariables []string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "serve",
@@ -246,16 +245,16 @@ func (s *service) run(ctx context.Context) error {
 }
 
 // drain stops accepting, lets the running requests finish within
-// drainTimeout, and cuts those off that have not.
+// DrainTimeout, and cuts those off that have not.
 func (s *service) drain(ctx context.Context) error {
 	s.logger.Info("stopping: new requests are refused, and running ones may finish")
 	s.backend.Locker.StopWaiting() // they might wait for minutes
 	s.backend.Events.Stop()        // and these for ever
-	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
+	ctx, cancel := context.WithTimeout(ctx, DrainTimeout)
 	defer cancel()
 	err := s.public.Shutdown(ctx)
 	if errors.Is(err, context.DeadlineExceeded) {
-		s.logger.Warn("some requests did not finish in time and are cut off", slog.Duration("limit", drainTimeout))
+		s.logger.Warn("some requests did not finish in time and are cut off", slog.Duration("limit", DrainTimeout))
 		err = s.public.Close()
 	}
 	return errors.Join(err, s.admin.Close())

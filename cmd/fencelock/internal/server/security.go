@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"context"
@@ -67,6 +67,13 @@ func load[T any](s *security, variable string, read func() (*T, error), paths ..
 	}
 	s.files = append(s.files, reload.Files{Name: variable, Paths: slices.DeleteFunc(paths, func(path string) bool { return path == "" }), Load: again})
 	return l, again()
+}
+
+// CheckFiles reads the files of access control, keys and certificates, as a server does when it starts.
+// The error names the variable.
+func CheckFiles(cfg config.Config) error {
+	_, err := openSecurity(cfg)
+	return err
 }
 
 // openSecurity reads the files. The error names the variable.

@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"context"
@@ -68,7 +68,7 @@ func inspect(ctx context.Context, clientVariables []string) *check.Report {
 		}
 		return report
 	}
-	if _, err := openSecurity(cfg); err != nil {
+	if err := CheckFiles(cfg); err != nil {
 		report.Add(check.Wrong, "the access file and the key files", err.Error(), "correct the file that it names: the server does not start with it")
 	}
 	report.Run(ctx, cfg, time.Now())
