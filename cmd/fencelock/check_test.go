@@ -59,7 +59,8 @@ func healthyNode() []testenv.RedisOption {
 
 func TestCheckOfTheVariables(t *testing.T) {
 	t.Parallel()
-	got, report := checks(t, 1, "FENCELOCK_MAX_TLT=5s", "FENCELOCK_MAX_TTL=5", "FENCELOCK_LISTEN=0.0.0.0:8080")
+	got, report := checks(t, 1, "FENCELOCK_MAX_TLT=5s", "FENCELOCK_MAX_TTL=5", "FENCELOCK_LISTEN=0.0.0.0:8080",
+		"FENCELOCK_URL=http://127.0.0.1:1") // which a server does not read, and is not misspelt
 	finds(t, report, check.Wrong, "FENCELOCK_MAX_TLT", "there is no such variable")
 	finds(t, report, check.Wrong, "FENCELOCK_MAX_TTL", "must be a duration such as")
 	finds(t, report, check.Wrong, "FENCELOCK_LISTEN", "is not a loopback address")

@@ -130,7 +130,7 @@ func TestSeveralSets(t *testing.T) {
 func TestFirstStartLogsNoWarning(t *testing.T) {
 	t.Parallel()
 	for name, env := range map[string][]string{
-		"the embedded file": {"FENCELOCK_DATA=" + filepath.Join(t.TempDir(), "fencelock.db")},
+		"the embedded file": {"FENCELOCK_DATA=" + filepath.Join(t.TempDir(), "fencelock.db"), "FENCELOCK_URL=http://127.0.0.1:1"},
 		"new nodes":         append(changeOf([][]*testenv.Redis{testenv.StartRedisN(t, 3)}, nil), "FENCELOCK_BOOTSTRAP=new"),
 		"empty nodes":       append(changeOf([][]*testenv.Redis{testenv.StartRedisN(t, 3)}, nil), "FENCELOCK_MAX_TTL=2s", "FENCELOCK_DEFAULT_TTL=2s", "FENCELOCK_NODE_TIMEOUT=200ms"),
 	} {
