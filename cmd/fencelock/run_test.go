@@ -222,7 +222,7 @@ func TestRunEndsWhatIsLeft(t *testing.T) {
 	begun := time.Now()
 	got := p.tool("", []string{"MARK=" + mark}, "run", "--ttl", "3s", "r", "--", "sh", "-c",
 		`(trap 'echo told >"$MARK"; exit' TERM; while :; do sleep 0.02; done) & sh -c 'trap "" TERM; sleep 300' & exit 3`)
-	got.wants(t, "run", 3, "", "what it left running is ended")
+	got.wants(t, "run", 3, "", "the processes that it left running are ended")
 	if text, err := os.ReadFile(mark); err != nil || string(text) != "told\n" || time.Since(begun) > time.Minute {
 		t.Errorf("%q, %v after %s", text, err, time.Since(begun))
 	}

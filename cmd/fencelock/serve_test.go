@@ -365,7 +365,7 @@ func TestCommandsOnARunningServer(t *testing.T) {
 	run(0, "1 of 1 vote, 1 are a quorum", listen, "nodes")
 	run(0, `"state": "voting"`, listen, "nodes", "-o", "json")
 	run(cli.ExitUsage, "must be table or json", listen, "nodes", "-o", "yaml")
-	run(cli.ExitUsage, "has no port that can be asked", "FENCELOCK_LISTEN=127.0.0.1:0", "healthcheck")
+	run(cli.ExitUsage, "has no fixed port", "FENCELOCK_LISTEN=127.0.0.1:0", "healthcheck")
 	run(cli.ExitUsage, "404", "A=b", "nodes", "--url", "http://"+p.admin)
 	run(0, "fencelock ", "A=b", "version")
 	run(0, "Servers:\n", "A=b")
