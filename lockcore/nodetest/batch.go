@@ -57,11 +57,10 @@ func (s *suite) strangers() []node.Op {
 	early, late, elsewhere := acquire(resource, owner), acquire(resource, owner), acquire(resource, owner)
 	early.Epoch, late.Epoch = 0, s.epoch+1
 	elsewhere.Epoch, elsewhere.Map = s.epoch, "elsewhere"
-	absent := confirm(resource, owner, 1)
-	absent.Epoch = s.epoch
+	absent := node.Op{Kind: node.OpConfirm, Epoch: s.epoch, Resource: resource, Owner: owner, Token: 1}
 	wait := node.Op{Kind: node.OpEnqueue, Epoch: s.epoch, Resource: resource, Ticket: ticket}
 	return []node.Op{
-		early, read(resource), wait, release(resource, owner, 1), late, absent, retract(resource, owner, ""),
+		early, read(resource), wait, {Kind: node.OpRelease, Resource: resource, Owner: owner, Token: 1}, late, absent, retract(resource, owner),
 		elsewhere, {Kind: node.OpDequeue, Resource: resource, Ticket: ticket}, early,
 	}
 }
@@ -74,9 +73,9 @@ func (s *suite) amid(op node.Op) node.Reply {
 	replies, err := SubmitBatch(s.Node, append(append(before, op), after...)...)
 	s.must(err)
 	for i, theirs := range after {
-		first, second := replies[i], replies[len(before)+1+i]
-		if diff := s.diff(theirs.Kind, second, first); diff != "" || theirs.Kind == node.OpAcquire && first.Outcome == node.Granted {
-			s.Errorf("a stranger's %s:\nbefore %s\n after %s\nthe operation in between: %s", brief(theirs), brief(first), brief(second), brief(op))
+		first, second := s.reply(theirs.Kind, replies[i]), s.reply(theirs.Kind, replies[len(before)+1+i])
+		if second != first || theirs.Kind == node.OpAcquire && replies[i].Outcome == node.Granted {
+			s.Errorf("a stranger's %s:\nbefore %s\n after %s\nthe operation in between: %s", brief(theirs), first, second, brief(op))
 		}
 	}
 	return replies[len(before)]

@@ -2,7 +2,6 @@ package nodetest
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"reflect"
@@ -168,8 +167,9 @@ func (p *pair) vote(op node.Op) (reply node.Reply) {
 	if off := got.Remaining - want.Remaining; off.Abs() < apart && (got.Remaining == 0) == (want.Remaining == 0) {
 		near.Remaining = want.Remaining // their clocks were not read at the same time
 	}
-	if diff := Diff(op.Kind, near, want, 0); diff != "" {
-		p.differf("%s:\n node %s\nmodel %s\n%s", brief(op), brief(got), brief(want), diff)
+	var plain scale
+	if node, model := plain.reply(op.Kind, near), plain.reply(op.Kind, want); node != model {
+		p.differf("%s:\n node %s\nmodel %s", brief(op), node, model)
 	}
 	return want
 }
@@ -318,9 +318,9 @@ func (p *pair) heal() {
 // time. (An extend never shortens.)
 func (p *pair) expire(c command) {
 	if now := p.vote(p.read(c.resource())); now.Outcome == node.Granted {
-		op := release(c.resource(), now.Owner, now.Grant)
-		op.Epoch, op.Map = p.observed().Epoch, p.mapName()
-		p.vote(op)
+		p.vote(node.Op{
+			Kind: node.OpRelease, Epoch: p.observed().Epoch, Map: p.mapName(), Resource: c.resource(), Owner: now.Owner, Token: now.Grant,
+		})
 	}
 	op := p.op(node.OpAcquire, c)
 	op.TTL = time.Millisecond
@@ -465,21 +465,10 @@ func (p *pair) runRead(c command) {
 	}
 }
 
-// class is an error without its text, which is each node's own.
+// class is an error without its text.
 func class(err error) string {
-	var stale *node.StaleEpochError
-	switch {
-	case err == nil:
-		return "no error"
-	case errors.As(err, &stale):
-		return fmt.Sprintf("stale epoch, own %d", stale.Epoch)
-	}
-	for _, class := range []error{node.ErrNotAdmitted, node.ErrRaced, node.ErrForeign} {
-		if errors.Is(err, class) {
-			return class.Error()
-		}
-	}
-	return err.Error()
+	var plain scale
+	return plain.failure(err)
 }
 
 func (p *pair) observe(n node.Node) node.Observation {
@@ -515,9 +504,9 @@ func (p *pair) compareWakes() {
 // untilMark returns the notifications up to that of compareWakes.
 func (r *recorder) untilMark() (wakes string) {
 	for {
-		wake := r.next()
-		wakes += wake + "\n"
-		if wake == "" || strings.HasPrefix(wake, `"mark `) {
+		wake, ok := r.next()
+		wakes += fmt.Sprintf("%+v\n", wake)
+		if !ok || wake.ticket.ID == "mark" {
 			return wakes
 		}
 	}

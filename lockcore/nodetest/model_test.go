@@ -54,20 +54,23 @@ func TestQueueOfAReplica(t *testing.T) {
 }
 
 func TestModel(t *testing.T) {
-	nodetest.Run(t, func(_ *testing.T, counterTTL time.Duration) nodetest.Harness {
-		var now atomic.Int64
-		m := nodetest.NewModel(nodetest.ModelOptions{
-			Now:        func() time.Time { return time.Unix(1_800_000_000, now.Load()) },
-			CounterTTL: counterTTL,
-		})
-		return nodetest.Harness{
-			Node:    m,
-			Advance: func(d time.Duration) { now.Add(int64(d)) },
-			Restart: func() { m.Restart(true) },
-			Wipe:    m.Wipe,
-			Spoil:   nodetest.SpoilRow(t, m.Store),
-		}
+	nodetest.Run(t, func(t *testing.T, counterTTL time.Duration) nodetest.Harness {
+		return model(t, nodetest.ModelOptions{CounterTTL: counterTTL})
 	})
+}
+
+func model(tb testing.TB, opts nodetest.ModelOptions) nodetest.Harness {
+	tb.Helper()
+	var now atomic.Int64
+	opts.Now = func() time.Time { return time.Unix(1_800_000_000, now.Load()) }
+	m := nodetest.NewModel(opts)
+	return nodetest.Harness{
+		Node:    m,
+		Advance: func(d time.Duration) { now.Add(int64(d)) },
+		Restart: func() { m.Restart(true) },
+		Wipe:    m.Wipe,
+		Spoil:   nodetest.SpoilRow(tb, m.Store),
+	}
 }
 
 func TestModelInABubble(t *testing.T) {

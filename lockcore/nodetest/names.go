@@ -23,14 +23,6 @@ func oddNames() []string {
 	}
 }
 
-func nameTests() []test {
-	return []test{
-		{"odd names are distinguished", namesDiffer},
-		{"odd names are listed", namesAreListed},
-		{"a prefix is taken literally", prefixIsLiteral},
-	}
-}
-
 func namesDiffer(s *suite) {
 	for i, resource := range oddNames() {
 		op := acquire(resource, "L1")
@@ -46,7 +38,7 @@ func namesDiffer(s *suite) {
 	counters, err := s.Node.Counters(s.Context(), s.epoch, oddNames())
 	s.must(err)
 	for i, resource := range oddNames() {
-		if r := s.do(retract(resource, "L1", "")); r.Outcome != node.Granted || r.Grant != counters[i] {
+		if r := s.do(retract(resource, "L1")); r.Outcome != node.Granted || r.Grant != counters[i] {
 			s.Fatalf("%q (%d): %+v, counter %d", resource, i, r, counters[i])
 		}
 	}
@@ -84,21 +76,15 @@ func prefixIsLiteral(s *suite) {
 }
 
 // surveyed lists the resources of a survey, sorted.
-func (s *suite) surveyed() []string {
+func (s *suite) surveyed() (resources []string) {
 	s.Helper()
-	var resources []string
-	for _, lock := range s.survey() {
+	locks, err := surveyAll(s.Context(), s.Node, s.epoch)
+	s.must(err)
+	for _, lock := range locks {
 		resources = append(resources, lock.Resource)
 	}
 	slices.Sort(resources)
 	return slices.Compact(resources)
-}
-
-func (s *suite) survey() []node.CarriedLock {
-	s.Helper()
-	locks, err := surveyAll(s.Context(), s.Node, s.epoch)
-	s.must(err)
-	return locks
 }
 
 func (s *suite) scanned(prefix string, limit int) []string {

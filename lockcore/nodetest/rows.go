@@ -51,7 +51,7 @@ func LaterRows(t *testing.T, folder string, open func(t *testing.T) replica.Stor
 	}
 	s := open(t)
 	loadRows(t, s, string(stored), later)
-	readAdmitted(t, openReplica(t, s))
+	States()[1].Read(t, openReplica(t, s))
 	rows, _ := rowsOf(t, s)
 	for _, row := range rows {
 		if row.Key == recordKey && !strings.HasSuffix(string(row.Value), later) {

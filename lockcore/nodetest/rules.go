@@ -1,0 +1,261 @@
+package nodetest
+
+import (
+	"embed"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/fencelock/fencelock/lockcore/node"
+)
+
+// texts are the rules of a node: a file each, with scenarios that README.md explains.
+//
+//go:embed rules
+var texts embed.FS
+
+// rulesIn returns a folder with the texts: the embedded ones, or in the tests of this package
+// and of replica the files themselves, so that -rewrite changes them.
+func rulesIn(tb testing.TB) string {
+	tb.Helper()
+	own := filepath.Join("..", "nodetest", "rules") // seen from here and from replica
+	if _, err := os.Stat(own); err == nil {
+		return own
+	}
+	copied := tb.TempDir()
+	if err := os.CopyFS(copied, texts); err != nil {
+		tb.Fatal(err)
+	}
+	return filepath.Join(copied, "rules")
+}
+
+// rules runs the texts, each scenario on a node of its own. In batches every operation is
+// done between strangers', and prints the same.
+func rules(t *testing.T, open Open, batches bool) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(rulesIn(t), "*.txt"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no rules: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) { playFile(t, file, open, batches) })
+	}
+}
+
+// playFile runs the scenarios of a file.
+func playFile(tb testing.TB, file string, open Open, batches bool) {
+	tb.Helper()
+	playing := make(map[testing.TB]*suite) // by subtest: each is a scenario
+	datadriven.RunTestAny(tb, file, func(tb testing.TB, block *datadriven.TestData) string {
+		tb.Helper()
+		s := playing[tb]
+		if s == nil {
+			s = newSuite(tb, batches)
+			playing[tb] = s
+		}
+		return s.play(open, block)
+	})
+}
+
+// play runs a block. The first one of a scenario may be "node", which says what node it
+// needs; on any other kind of node the scenario is left out.
+func (s *suite) play(open Open, block *datadriven.TestData) string {
+	s.Helper()
+	first, err := parseLine(block.FullCmd())
+	s.must(err)
+	lines := slices.DeleteFunc(append([]string{block.FullCmd()}, strings.Split(block.Input, "\n")...), func(l string) bool { return l == "" })
+	if s.Node == nil && !s.lacking {
+		s.open(open, first)
+	}
+	switch {
+	case s.lacking:
+		return block.Expected
+	case first.verb == "node":
+		return ""
+	case first.verb == "after":
+		return s.after(first, lines[1:], block.Expected)
+	case first.verb == "within":
+		return s.within(first, lines[1:], block.Expected)
+	case first.verb == "batch":
+		return s.batch(lines[1:])
+	case first.verb == "every":
+		return s.every(first.words[0], lines[1:])
+	}
+	return s.runLines(lines)
+}
+
+// open makes the scenario's node: "node [blank] [clock] [restart] [wipe] [expel] [counters=TIME]".
+// It is admitted unless it has to be blank, or is "node stored": as another version left it.
+func (s *suite) open(open Open, first line) {
+	s.Helper()
+	var needs []string
+	counterTTL := counters
+	if first.verb == "node" {
+		needs = first.words
+		if text, ok := first.pairs["counters"]; ok {
+			var err error
+			counterTTL, err = s.time(text)
+			s.must(err)
+		}
+	}
+	s.Harness = open(s.TB, counterTTL)
+	s.Node.Join(s.cluster)
+	s.lacking = slices.ContainsFunc(needs, func(what string) bool { return !s.has(what) })
+	switch {
+	case slices.Contains(needs, "stored"):
+		s.began = s.began.Add(-rounding)
+	case !s.lacking && !slices.Contains(needs, "blank"):
+		s.admit(100)
+	}
+}
+
+// has reports whether the node is of the kind, or can do, what a scenario needs.
+func (s *suite) has(what string) (has bool) {
+	s.Helper()
+	switch what {
+	case "blank":
+		has = s.observe().Empty
+	case "clock":
+		has = s.Advance != nil
+	case "restart":
+		has = s.Restart != nil
+	case "wipe":
+		has = s.Wipe != nil
+	case "expel":
+		_, has = s.Node.(expeller)
+	case "stored":
+		has = true
+	default:
+		s.Fatalf("a node has no %q", what)
+	}
+	return has
+}
+
+// after lets a time pass, and does the lines until they print what is expected: once, where
+// the test sets the clock.
+func (s *suite) after(l line, lines []string, expected string) (printed string) {
+	s.Helper()
+	d, err := s.time(l.words[0])
+	s.must(err)
+	if s.Advance != nil {
+		s.Advance(d)
+		return s.runLines(lines)
+	}
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if printed = s.runLines(lines); printed == expected {
+			return printed
+		}
+		select {
+		case <-deadline.C:
+			return printed
+		case <-tick.C:
+		}
+	}
+}
+
+// within does what has to be done in a time. On a real clock the scenario ends where it
+// took longer: what it is about has expired.
+func (s *suite) within(l line, lines []string, expected string) string {
+	s.Helper()
+	d, err := s.time(l.words[0])
+	s.must(err)
+	began := time.Now()
+	printed := s.runLines(lines)
+	if s.Advance == nil && time.Since(began) >= d {
+		s.lacking = true
+		return expected
+	}
+	return printed
+}
+
+// batch does operations in one batch.
+func (s *suite) batch(lines []string) string {
+	s.Helper()
+	var ops []node.Op
+	for _, text := range lines {
+		l, err := parseLine(text)
+		s.must(err)
+		ops = append(ops, s.op(l))
+	}
+	replies, err := SubmitBatch(s.Node, ops...)
+	s.must(err)
+	var printed strings.Builder
+	for i, r := range replies {
+		printed.WriteString(s.reply(ops[i].Kind, r) + "\n")
+	}
+	return printed.String()
+}
+
+// every does the lines for each text of a list, as $it, with "+0" at the high-water mark
+// then. All of them print the same.
+func (s *suite) every(list string, lines []string) (printed string) {
+	s.Helper()
+	base := s.base
+	defer func() { s.given, s.base = nil, base }()
+	values := lists[list]()
+	for i, it := range values {
+		s.given = map[string]string{"$it": it, "$before": "\n" + it, "$after": it + " ", "$around": " " + it + " s1 t1"}
+		s.base = s.observe().Marks.HighWater
+		now := s.runLines(lines)
+		if i > 0 && now != printed {
+			s.Fatalf("with %q:\n%swith %q:\n%s", values[0], printed, it, now)
+		}
+		printed = now
+	}
+	return printed
+}
+
+func (s *suite) runLines(lines []string) string {
+	s.Helper()
+	var printed strings.Builder
+	for _, text := range lines {
+		if text = strings.TrimSpace(text); strings.HasPrefix(text, "#") {
+			continue
+		}
+		for name, value := range s.given {
+			text = strings.ReplaceAll(text, name, strconv.Quote(value))
+		}
+		if reply := s.run(text); reply != "" {
+			printed.WriteString(reply + "\n")
+		}
+	}
+	return printed.String()
+}
+
+func (s *suite) run(text string) string {
+	s.Helper()
+	l, err := parseLine(text)
+	s.must(err)
+	if command, ok := commands[l.verb]; ok {
+		return command(s, l)
+	}
+	if _, ok := operations[l.verb]; !ok {
+		s.Fatalf("there is no command %q", l.verb)
+	}
+	op := s.op(l)
+	reply := s.do(op)
+	if reply.Outcome == node.Failed {
+		s.Logf("%s: %v", text, reply.Err)
+	}
+	return s.reply(op.Kind, reply)
+}
+
+func newSuite(tb testing.TB, batches bool) *suite {
+	s := &suite{
+		TB: tb, batches: batches, cluster: node.Cluster{Nodes: 1, Hash: "c0ffee"}, began: time.Now(),
+		tickets: make(map[string]node.Ticket), plans: make(map[string]node.Admission),
+		locks: make(map[string]node.CarriedLock), listening: make(map[string]*recorder),
+	}
+	s.times, s.passed = map[time.Duration]bool{longTTL: true}, s.mayHavePassed
+	return s
+}
