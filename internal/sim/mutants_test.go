@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fencelock/fencelock/lockcore/replica"
 )
 
 var (
@@ -25,6 +28,15 @@ func TestMutants(t *testing.T) {
 // TestSoakMutants switches off rules that take a little longer to be missed.
 func TestSoakMutants(t *testing.T) {
 	huntAll(t, func(m Mutant) bool { return m.soak })
+}
+
+func TestEveryWeaknessIsHunted(t *testing.T) {
+	for _, w := range replica.Weaknesses {
+		hunted := slices.ContainsFunc(Mutants, func(m Mutant) bool { return m.weak&w.Weakness != 0 })
+		if hunted == w.TextOnly {
+			t.Errorf("%s: a mutant has it: %t", w.Name, hunted)
+		}
+	}
 }
 
 func huntAll(t *testing.T, which func(Mutant) bool) {

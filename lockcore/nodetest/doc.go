@@ -5,8 +5,8 @@
 //
 // What one node does is text: a file a rule in the folder rules, whose head states the rule.
 // [Run] runs every file unchanged against every kind of node: each operation alone, and each
-// in a batch between strangers' operations. The printed replies are the same everywhere. A file
-// has scenarios, each on a node of its own:
+// in a batch between strangers' operations. The simulation runs them on its own nodes. The
+// printed replies are the same everywhere. A file has scenarios, each on a node of its own:
 //
 //	subtest an-extend-never-shortens
 //

@@ -1,47 +1,110 @@
 package replica
 
-// Weakness is a set of rules of the protocol that a Machine does not keep. It is
-// for tests: the simulation switches rules off one by one, to see that it notices.
+// Weakness is a set of rules of the protocol that a Machine does not keep. It is for tests,
+// which switch rules off one by one to see that they notice.
 type Weakness uint64
 
-// The weaknesses, each with the number of its rule.
+// The weaknesses. Weaknesses says what each is.
 const (
-	ConfirmsForAnyOwner    Weakness = 1 << iota // 2: confirms though the lock is not the lease's
-	ConfirmsAnyGrant                            // 3: confirms though the grant is above the token
-	ExtendsAnyGrant                             // 3: extends though the grant is above the token
-	ReleasesAnyGrant                            // 3: a release takes any grant of the owner
-	RetractsAnyAttempt                          // 3: a retraction takes a vote that other attempts may count
-	RetractsAnyGrant                            // 3: a retraction takes what the attempt's lease counts on
-	CountsUnnoted                               // 3: an extend does not note that it counts on the lock
-	ForgetsHighWater                            // 4: a missing counter reads as 0
-	RevivesAnyLock                              // 5: makes an absent lock again whatever the counter
-	ShortensLocks                               // 5: an extend may set an earlier end
-	ReleasesOnlyLocks                           // 5: a release leaves the counter as it is
-	PassesOnlyLocks                             // 5: a release takes the counter past the token only where it finds the lock
-	RefusesForNow                               // 5: an extend that is refused leaves the counter where another's lock stands
-	PassesNoOthers                              // 5: a release leaves the counter where another's lock stands
-	OpensForAnyIncarnation                      // 6: the gate takes any incarnation
-	VotesInAnyEpoch                             // 8: votes do not look at the epoch
-	ReleasesInAnyEpoch                          // 8: a release counts in any epoch
-	InstallsNoEpoch                             // 8: the reads of a rejoin install no epoch
-	SharesEpochs                                // 9: the reads of a rejoin accept the epoch that the node is in
-	AdmitsAnyIncarnation                        // 10: an admission begun with one incarnation ends with another
-	KeepsOnStaging                              // 11: staging purges nothing
-	ForgetsFloor                                // 12: a bootstrap keeps only the node's own marks
-	StagesAdmitted                              // 12: a bootstrap may take any node in an older epoch
-	ForgetsStaging                              // 12: an earlier rejoin opens in the old epoch what a bootstrap has closed
-	GrantsTooLong                               // 13: a TTL longer than the recorded one is granted
-	AdmitsAnyQuarantine                         // 13: an admission takes a later quarantine than the one that it waited for
-	ReadsInAnyEpoch                             // 21: counters and locks are read in any epoch
-	SkipsMissing                                // 21: a missing counter is carried as 0
-	LoadsAdmitted                               // 21: carried state is written on an admitted node
-	KeepsTickets                                // a ticket stays in its queue after its request has ended
-	QueuesOwners                                // a request behind others in the queue does not find its own lock
-	TakesAnyToken                               // 23: an operation may carry any token
-	KeepsOwner                                  // 27: a release-after leaves the lock to its lease
-	BreaksAnyGrant                              // 28: a break ends a later lease than its token's
-	IgnoresScope                                // 29: an owner is granted whatever its key is used for
-	VotesInAnyMap                               // 30: votes do not look at the map
-	ReleasesInAnyMap                            // 30: a release counts though the resource may have moved
-	IgnoresMapFloor                             // 30: a counter from before the resource moved away counts when it is back
+	ConfirmsForAnyOwner Weakness = 1 << iota
+	ConfirmsAnyGrant
+	ExtendsAnyGrant
+	ReleasesAnyGrant
+	RetractsAnyAttempt
+	RetractsAnyGrant
+	CountsUnnoted
+	ForgetsHighWater
+	RevivesAnyLock
+	ShortensLocks
+	ReleasesOnlyLocks
+	PassesOnlyLocks
+	RefusesForNow
+	PassesNoOthers
+	OpensForAnyIncarnation
+	VotesInAnyEpoch
+	ReleasesInAnyEpoch
+	InstallsNoEpoch
+	SharesEpochs
+	AdmitsAnyIncarnation
+	KeepsOnStaging
+	ForgetsFloor
+	StagesAdmitted
+	ForgetsStaging
+	GrantsTooLong
+	AdmitsAnyQuarantine
+	ReadsInAnyEpoch
+	SkipsMissing
+	LoadsAdmitted
+	KeepsTickets
+	QueuesOwners
+	TakesAnyToken
+	KeepsOwner
+	BreaksAnyGrant
+	IgnoresScope
+	VotesInAnyMap
+	ReleasesInAnyMap
+	IgnoresMapFloor
+	EveryWeakness Weakness = 1<<iota - 1
 )
+
+// Registered is a weakness, registered once: in Weaknesses. It is switched where a Machine
+// asks for it. The text of its rule in lockcore/nodetest/rules has to fail with it, and the
+// simulation to catch it; TestWeaknesses and TestEveryWeaknessIsHunted check that both look.
+type Registered struct {
+	Weakness Weakness
+	Rule     string // its number, or "queue"
+	Name     string // what is done instead
+	TextOnly bool   // the simulation has no mutant with it
+}
+
+// Weaknesses are all of them.
+var Weaknesses = []Registered{
+	{Weakness: ConfirmsForAnyOwner, Rule: "2", Name: "confirm does not ask who owns the lock"},
+	{Weakness: ConfirmsAnyGrant, Rule: "3", Name: "confirm takes any grant of the lease"},
+	{Weakness: ExtendsAnyGrant, Rule: "3", Name: "extend takes any grant of the lease"},
+	{Weakness: ReleasesAnyGrant, Rule: "3", Name: "a release takes a later lease under its key"},
+	{Weakness: RetractsAnyAttempt, Rule: "3", Name: "a retraction takes a vote that other attempts may count"},
+	{Weakness: RetractsAnyGrant, Rule: "3", Name: "a retraction takes what its attempt's lease counts on"},
+	{Weakness: CountsUnnoted, Rule: "3", Name: "an extend does not note that it counts on a lock"},
+	{Weakness: ForgetsHighWater, Rule: "4", Name: "a missing counter reads as 0"},
+	{Weakness: RevivesAnyLock, Rule: "5", Name: "extend makes any absent lock again"},
+	{Weakness: ShortensLocks, Rule: "5", Name: "extend may shorten"},
+	{Weakness: ReleasesOnlyLocks, Rule: "5", Name: "a release leaves the counter as it is"},
+	{Weakness: PassesOnlyLocks, Rule: "5", Name: "a release counts only where it finds its lock"},
+	{Weakness: RefusesForNow, Rule: "5", Name: "a node refuses an extend for now"},
+	{Weakness: PassesNoOthers, Rule: "5", Name: "a release does not count where another's lock stands"},
+	{Weakness: OpensForAnyIncarnation, Rule: "6", Name: "the gate takes any incarnation"},
+	{Weakness: VotesInAnyEpoch, Rule: "8", Name: "votes carry no epoch"},
+	{Weakness: ReleasesInAnyEpoch, Rule: "8", Name: "a release carries no epoch"},
+	{Weakness: InstallsNoEpoch, Rule: "8", Name: "the reads of a rejoin install no epoch"},
+	{Weakness: SharesEpochs, Rule: "9", Name: "two rejoins may share an epoch"},
+	{Weakness: AdmitsAnyIncarnation, Rule: "10", Name: "an admission outlives a restart"},
+	{Weakness: KeepsOnStaging, Rule: "11", Name: "staging purges nothing"},
+	{Weakness: ForgetsFloor, Rule: "12", Name: "a bootstrap has no floor"},
+	{Weakness: StagesAdmitted, Rule: "12", Name: "a bootstrap purges what another opened"},
+	{Weakness: ForgetsStaging, Rule: "12", Name: "an earlier rejoin opens what a bootstrap closed"},
+	{Weakness: GrantsTooLong, Rule: "13", Name: "leases outlive the wait"},
+	{Weakness: AdmitsAnyQuarantine, Rule: "13", Name: "a later quarantine counts as the earlier"},
+	{Weakness: ReadsInAnyEpoch, Rule: "21", Name: "counters and locks are read in any epoch", TextOnly: true},
+	{Weakness: SkipsMissing, Rule: "21", Name: "missing counters are skipped"},
+	{Weakness: LoadsAdmitted, Rule: "21", Name: "an admitted node is written on"},
+	{Weakness: KeepsTickets, Rule: "queue", Name: "who has gone stays in it"},
+	{Weakness: QueuesOwners, Rule: "queue", Name: "a request behind others does not find its own lease"},
+	{Weakness: TakesAnyToken, Rule: "23", Name: "any token is believed"},
+	{Weakness: KeepsOwner, Rule: "27", Name: "a resource that stays taken is still its lease's"},
+	{Weakness: BreaksAnyGrant, Rule: "28", Name: "a break ends a later lease"},
+	{Weakness: IgnoresScope, Rule: "29", Name: "an owner may have several slots"},
+	{Weakness: VotesInAnyMap, Rule: "30", Name: "votes do not look at the map"},
+	{Weakness: ReleasesInAnyMap, Rule: "30", Name: "a release counts though its resource may have moved"},
+	{Weakness: IgnoresMapFloor, Rule: "30", Name: "a counter from before the resource moved away counts"},
+}
+
+// Registration is the registration of one weakness.
+func (w Weakness) Registration() Registered {
+	for _, r := range Weaknesses {
+		if r.Weakness == w {
+			return r
+		}
+	}
+	panic("a weakness is not registered")
+}

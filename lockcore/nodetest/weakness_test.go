@@ -1,0 +1,42 @@
+package nodetest_test
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/lockcore/nodetest"
+	"github.com/fencelock/fencelock/lockcore/replica"
+)
+
+// A model without a rule fails a text of that rule.
+func TestWeaknesses(t *testing.T) {
+	t.Parallel()
+	for _, w := range replica.Weaknesses {
+		open := func(tb testing.TB, counterTTL time.Duration) nodetest.Harness {
+			tb.Helper()
+			return model(tb, nodetest.ModelOptions{CounterTTL: counterTTL, Weak: w.Weakness})
+		}
+		texts := w.Rule
+		if number, err := strconv.Atoi(w.Rule); err == nil {
+			texts = fmt.Sprintf("rule-%02d", number)
+		}
+		if len(nodetest.Failures(t, texts, false, open)) == 0 {
+			t.Errorf("no text %s* fails though %s", texts, w.Name)
+		}
+	}
+}
+
+func TestEveryWeaknessIsRegistered(t *testing.T) {
+	var all replica.Weakness
+	for _, w := range replica.Weaknesses {
+		if all&w.Weakness != 0 {
+			t.Errorf("%s: registered twice", w.Name)
+		}
+		all |= w.Weakness
+	}
+	if all != replica.EveryWeakness {
+		t.Errorf("%b are registered, of %b", all, replica.EveryWeakness)
+	}
+}
