@@ -134,6 +134,7 @@ var commands = map[string]func(*suite, line) string{
 	"wipe":            func(s *suite, _ line) string { s.Wipe(); return s.observation() },
 	"pass":            (*suite).pass,
 	"at":              (*suite).at,
+	"by":              (*suite).by,
 	"spoil":           func(s *suite, l line) string { s.Spoil(l.words[0]); return "" },
 }
 
@@ -223,7 +224,7 @@ func (s *suite) listLocks(l line) string {
 
 // scan reads "scan [PREFIX]".
 func (s *suite) scan(l line) string {
-	found, err := scanAll(s.Context(), s.Node, strings.Join(l.words, ""), 10)
+	found, err := scanAll(s.Context(), s.Node, strings.Join(l.words, ""), 2)
 	if err != nil {
 		return s.failure(err)
 	}
@@ -525,6 +526,12 @@ func (s *suite) at(l line) string {
 	_, err := fmt.Sscan(l.words[0]+" "+l.words[1], &s.base, &s.first)
 	s.must(err)
 	s.epoch = s.first
+	return ""
+}
+
+// by reads "by MAP [epoch=…]": the map of operations that name none.
+func (s *suite) by(l line) string {
+	s.mapName, s.epoch = l.words[0], s.epochOf(l)
 	return ""
 }
 

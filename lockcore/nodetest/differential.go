@@ -15,8 +15,8 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// Differential gives a node and a Model the same random commands, admissions included,
-// and compares the replies. open makes a node that holds nothing, for one sequence of
+// Differential gives a node and a Model the same random commands of the texts, admissions
+// included, and compares what they print. open makes a node that holds nothing, for one sequence of
 // commands; done ends it. The sequences are the same in every run; RAPID_SEED draws
 // others, as make explore does. A sequence that fails is shrunk and printed with its seed.
 func Differential(t *testing.T, open func() (h Harness, done func())) {
@@ -25,14 +25,14 @@ func Differential(t *testing.T, open func() (h Harness, done func())) {
 	rapid.Check(t, func(rt *rapid.T) {
 		h, done := open()
 		defer done()
-		p := newPair(rt, h)
+		p := newPair(t, rt, h)
 		defer p.stop()
 		commands := rapid.SliceOfN(rapid.Custom(drawCommand), 20, 120).Draw(rt, "commands")
 		for _, c := range commands {
 			p.run(c)
 		}
 		p.compareWakes()
-		p.run(command{Kind: "read all"})
+		p.readAll()
 	})
 }
 
@@ -92,40 +92,56 @@ func drawCommand(t *rapid.T) command {
 	}
 }
 
-// pair is a node and the model that it is compared with.
+// pair is a node and the model that it is compared with: two suites, which are given the same
+// lines. Their numbers are absolute, as the model has them.
 type pair struct {
-	*rapid.T
-	Harness
+	testing.TB
+	rt      *rapid.T
 	ctx     context.Context
 	cancel  context.CancelFunc
 	cleanup []func()
-	began   time.Time
-	model   *Model
 
-	joined node.Cluster                 // the caller's
-	staged map[node.Node]node.Admission // the last that was tried: each names its node's incarnation
-	wakes  map[string][2]*recorder      // of each server: the node's and the model's
-	deaf   bool                         // a restart broke the node's subscriptions
+	node, model *suite
+	joined      node.Cluster // the caller's
+	deaf        bool         // a restart broke the node's subscriptions
 }
 
-func newPair(t *rapid.T, h Harness) *pair {
-	p := &pair{
-		T: t, Harness: h, began: time.Now(), model: NewModel(ModelOptions{}),
-		staged: make(map[node.Node]node.Admission), wakes: make(map[string][2]*recorder),
-	}
+func newPair(t *testing.T, rt *rapid.T, h Harness) *pair {
+	t.Helper()
+	p := &pair{TB: t, rt: rt}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.node, p.model = newSuite(p, false), newSuite(p, false)
+	p.node.Harness = h
+	m := NewModel(ModelOptions{})
+	p.model.Harness = Harness{Node: m, Restart: func() { m.Restart(true) }, Wipe: m.Wipe}
 	p.join(0)
-	for _, server := range []string{"s0", "s1"} {
-		p.wakes[server] = [2]*recorder{listen(p, p.Node, server), listen(p, p.model, server)}
+	for _, s := range []*suite{p.node, p.model} {
+		s.plans["P"] = node.Admission{}
+		for i, t := range drawnTickets() {
+			s.tickets[fmt.Sprint(i)] = t
+		}
+		s.subscribe(line{words: []string{"s0", "s1"}})
 	}
 	return p
 }
 
-// Context is for listen: rapid's own ends with the whole check.
+// Of a test, for the suites: rapid's own Context and Cleanup are those of the whole check, and
+// its Fatalf is what shrinks a sequence.
+
+// Context ends with the pair.
 func (p *pair) Context() context.Context { return p.ctx }
 
-// Cleanup calls f in stop: rapid's own waits for the whole check.
+// Cleanup calls f in stop.
 func (p *pair) Cleanup(f func()) { p.cleanup = append(p.cleanup, f) }
+
+// Fatalf fails the sequence.
+func (p *pair) Fatalf(format string, args ...any) { p.rt.Fatalf(format, args...) }
+
+// Fatal fails the sequence.
+func (p *pair) Fatal(args ...any) { p.rt.Fatal(args...) }
+
+// Logf is printed for the sequence that failed.
+func (p *pair) Logf(format string, args ...any) { p.rt.Logf(format, args...) }
 
 func (p *pair) stop() {
 	p.cancel()
@@ -138,40 +154,283 @@ func (p *pair) stop() {
 // of the two only: a server that enqueued, after node.EnqueuedTTL.
 func (p *pair) differf(format string, args ...any) {
 	p.Helper()
-	if time.Since(p.began) > node.EnqueuedTTL/2 {
-		p.Skip("the machine is too slow: something may have expired")
+	if time.Since(p.model.began) > node.EnqueuedTTL/2 {
+		p.rt.Skip("the machine is too slow: something may have expired")
 	}
-	p.Fatalf(format+"\nmodel: %s", append(args, p.model)...)
+	p.Fatalf(format+"\nmodel: %s", append(args, p.model.Node)...)
 }
 
-// both does the same on the node and on the model, and compares the results as text.
-func (p *pair) both(what string, do func(n node.Node) any) {
+// both does a line on the node and on the model.
+func (p *pair) both(text string) {
 	p.Helper()
-	got, want := fmt.Sprintf("%+v", do(p.Node)), fmt.Sprintf("%+v", do(p.model))
-	p.Logf("%s: %s", what, want)
+	got, want := p.node.run(text), p.model.run(text)
+	p.Logf("%s: %s", text, want)
 	if got != want {
-		p.differf("%s:\n node %s\nmodel %s", what, got, want)
+		p.differf("%s:\n node %s\nmodel %s", text, got, want)
 	}
 }
 
-// vote submits the same operation to both.
-func (p *pair) vote(op node.Op) (reply node.Reply) {
+// vote submits an operation to both.
+func (p *pair) vote(text string) node.Reply {
 	p.Helper()
-	want := p.model.Apply(op)
-	got, err := Submit(p.Node, op)
-	if err != nil {
-		p.Fatal(err)
-	}
-	p.Logf("%s: %s", brief(op), brief(want))
+	l, err := parseLine(text)
+	p.model.must(err)
+	op := p.model.op(l)
+	want, got := p.model.do(op), p.node.do(op)
 	near := got
 	if off := got.Remaining - want.Remaining; off.Abs() < apart && (got.Remaining == 0) == (want.Remaining == 0) {
 		near.Remaining = want.Remaining // their clocks were not read at the same time
 	}
 	var plain scale
-	if node, model := plain.reply(op.Kind, near), plain.reply(op.Kind, want); node != model {
-		p.differf("%s:\n node %s\nmodel %s", brief(op), node, model)
+	node, model := plain.reply(op.Kind, near), plain.reply(op.Kind, want)
+	p.Logf("%s: %s", text, model)
+	if node != model {
+		p.differf("%s:\n node %s\nmodel %s", text, node, model)
 	}
 	return want
+}
+
+func (c command) resource() string { return []string{"a", `"b *"`, "ü"}[c.Resource] }
+func (c command) owner() string    { return []string{"L0", "L1", "L2"}[c.Owner] }
+func (c command) ttl() string      { return []string{"1m", "2m", "2m1s"}[c.TTL] }
+
+func (c command) cluster() node.Cluster {
+	return node.Cluster{Nodes: 3, Hash: []string{"c0ffee", "beef", "beef"}[c.Other]}
+}
+
+// drawnTickets are two with the same arrival, one with two arrivals, one of a server that
+// does not listen, and a keyed one of two servers.
+func drawnTickets() []node.Ticket {
+	return []node.Ticket{
+		{ID: "t0", Server: "s0", Arrival: 50, Holder: "a holder"}, {ID: "t1", Server: "s1", Arrival: 50},
+		{ID: "t2", Server: "s0", Arrival: 40}, {ID: "t2", Server: "s0", Arrival: 90}, {ID: "t3", Server: "s2", Arrival: 45},
+		{ID: "k1", Server: "s0", Arrival: 60, Keyed: true}, {ID: "k1", Server: "s1", Arrival: 70, Keyed: true}, {ID: "k1", Server: "s1", Arrival: 70},
+	}
+}
+
+// operation is the line of an operation, around the model's state.
+func (p *pair) operation(c command) string {
+	verb, seen := c.Kind, p.observed()
+	if verb == "wait" {
+		verb = "acquire"
+	}
+	token := max(1, p.lastGrant(c.resource())+fencing.Token(c.Token))
+	text, ticket := verb, drawnTickets()[c.Ticket]
+	for _, word := range operations[verb].words {
+		text += " " + map[string]string{
+			"resource": c.resource(), "owner": c.owner(), "token": fmt.Sprint(token), "ticket": fmt.Sprint(c.Ticket), "server": ticket.Server,
+		}[word]
+	}
+	name := seen.Marks.Map.Name
+	if c.Epoch == 2 && c.Other == 2 {
+		name += "x"
+	}
+	text += fmt.Sprintf(` for=%s meta="meta %d" epoch=%d map=%q`, c.ttl(), c.Other, seen.Epoch+node.Epoch(c.Epoch), name)
+	if c.Attempt > 0 {
+		text += fmt.Sprintf(` try=attempt%d scope="scope %d"`, c.Attempt, c.Other)
+	}
+	switch {
+	case c.Kind == "wait":
+		text += fmt.Sprintf(" ticket=%d", c.Ticket)
+	case c.Kind == "retract" && c.Other > 0:
+		text += fmt.Sprintf(" above=%d", token)
+	case c.Kind == "release" && c.Other > 0:
+		text += " server=" + ticket.Server
+	}
+	return text
+}
+
+// observed is the model's state.
+func (p *pair) observed() node.Observation { return p.model.observe() }
+
+// here is the model's epoch and map, for an operation.
+func (p *pair) here() string {
+	seen := p.observed()
+	return fmt.Sprintf("epoch=%d map=%q", seen.Epoch, seen.Marks.Map.Name)
+}
+
+// ask does a line on the model alone.
+func (p *pair) ask(text string) node.Reply {
+	p.Helper()
+	l, err := parseLine(text)
+	p.model.must(err)
+	return p.model.do(p.model.op(l))
+}
+
+// lastGrant is the grant of the model's lock, or else its counter.
+func (p *pair) lastGrant(resource string) fencing.Token {
+	if r := p.ask("read " + resource + " " + p.here()); r.Outcome == node.Granted {
+		return r.Grant
+	}
+	l, err := parseLine("counters " + resource)
+	p.model.must(err)
+	counters, err := p.model.Node.Counters(p.ctx, p.observed().Epoch, l.words)
+	if err != nil {
+		return 1
+	}
+	return counters[0]
+}
+
+// run runs one command on both.
+func (p *pair) run(c command) {
+	p.Helper()
+	switch lines := p.lines(c); {
+	case lines != nil:
+		for _, text := range lines {
+			p.both(text)
+		}
+	case c.Kind == "expire":
+		p.expire(c)
+	case c.Kind == "join":
+		p.join(c.Other)
+	case c.Kind == "restart" || c.Kind == "wipe":
+		p.strike(c.Kind)
+	default:
+		if c.Other == 0 && p.ask("read any "+p.here()).Outcome == node.NotAdmitted {
+			p.heal()
+		}
+		p.vote(p.operation(c))
+	}
+}
+
+// lines are those of a command that is no operation and no fault.
+func (p *pair) lines(c command) []string {
+	seen := p.observed()
+	epoch := seen.Epoch + node.Epoch(c.Epoch)
+	floor := seen.Marks.HighWater + fencing.Token(c.Token)
+	opening := c
+	opening.Attempt = 0
+	return map[string][]string{
+		"bootstrap": {
+			fmt.Sprintf("%s bootstrapped=%d cluster=%s/%d", p.plan(opening), p.next(c), p.joined.Hash, p.joined.Nodes), "stage P", "admit P",
+		},
+		"stage":      {p.plan(c), "stage P"},
+		"load":       {p.lock(c), "load P L"},
+		"rejoin":     {p.plan(command{Token: c.Token, Epoch: 1}), "stage P", "observe", p.lock(c), "load P L", "admit P"},
+		"admit":      {"admit P"},
+		"quarantine": {fmt.Sprintf(`quarantine "note %d"`, c.Owner)},
+		"raise":      {"raise " + c.ttl()},
+		"install":    {fmt.Sprintf("fence %d", epoch)},
+		"map":        {fmt.Sprintf("map %q epoch=%d map-floor=%d generation=%d", []string{"", "m1", "m2"}[c.Owner], epoch, floor, c.Attempt)},
+		"receive":    {p.lock(c), fmt.Sprintf("receive %q L epoch=%d", seen.Marks.Map.Name+[]string{"", "", "x"}[c.Other], epoch)},
+		"observe":    {"observe"},
+		"survey":     {fmt.Sprintf("survey epoch=%d", epoch)},
+		"counters":   {fmt.Sprintf(`counters a "b *" ü "never used" epoch=%d`, epoch)},
+		"scan":       {fmt.Sprintf("scan %q", []string{"", "b *", "*"}[c.Other])},
+	}[c.Kind]
+}
+
+// strike restarts or wipes both, if the node can be.
+func (p *pair) strike(fault string) {
+	strikes := func(s *suite) func() {
+		return map[string]func(){"restart": s.Restart, "wipe": s.Wipe}[fault]
+	}
+	if strikes(p.node) == nil {
+		return
+	}
+	p.deaf = p.deaf || fault == "restart"
+	strikes(p.model)()
+	strikes(p.node)()
+}
+
+func (p *pair) join(other int) {
+	p.joined = command{Other: other}.cluster()
+	p.model.Node.Join(p.joined)
+	p.node.Node.Join(p.joined)
+}
+
+// heal admits both to the cluster to which they belong.
+func (p *pair) heal() {
+	p.join(0)
+	if seen := p.observed(); seen.Cluster == (command{Other: 1}).cluster() {
+		p.join(1)
+	}
+	p.run(command{Kind: "bootstrap"})
+}
+
+// expire lets a lock expire on both: it is released, and acquired again for almost no
+// time. (An extend never shortens.)
+func (p *pair) expire(c command) {
+	here := p.here()
+	read := "read " + c.resource() + " " + here
+	if now := p.vote(read); now.Outcome == node.Granted {
+		p.vote(fmt.Sprintf("release %s %s %d %s", c.resource(), now.Owner, now.Grant, here))
+	}
+	c.Kind, c.TTL = "acquire", 0
+	if p.vote(strings.Replace(p.operation(c), "for=1m", "for=1ms", 1)).Outcome != node.Granted {
+		return
+	}
+	for _, s := range []*suite{p.model, p.node} {
+		for deadline := time.Now().Add(patience); !strings.HasPrefix(s.run(read), "not held"); {
+			if time.Now().After(deadline) {
+				p.Fatalf("%s: %s", s.Node.Name(), s.run(read))
+			}
+		}
+	}
+}
+
+// next is an epoch for an admission.
+func (p *pair) next(c command) node.Epoch {
+	seen := p.observed()
+	return max(1, max(seen.Epoch, seen.Staged)+1+node.Epoch(c.Owner)-node.Epoch(c.Ticket/4))
+}
+
+// plan makes an admission.
+func (p *pair) plan(c command) string {
+	seen, note := p.observed(), p.observed().Note
+	switch {
+	case c.Attempt == 1: // as if it had no note
+		note = ""
+	case seen.Admitted:
+		note = node.MissedNote(seen.Epoch - node.Epoch(c.Owner/2))
+	}
+	text := fmt.Sprintf("plan P epoch=%d bootstrapped=%d cluster=%s/3 floor=%d note=%q map=%q since=%d map-floor=%d generation=%d",
+		p.next(c), seen.Epoch+node.Epoch(c.Epoch), c.cluster().Hash, max(100, seen.Marks.HighWater+fencing.Token(c.Token)), note,
+		seen.Marks.Map.Name, seen.Marks.Map.Epoch, seen.Marks.Map.Floor, seen.Marks.Map.Generation)
+	if c.TTL == 2 {
+		text += " incarnation=another"
+	}
+	if c.Attempt == 2 {
+		text += " only-if-empty"
+	}
+	return text
+}
+
+// lock makes a lock that is carried.
+func (p *pair) lock(c command) string {
+	counter := max(1, p.observed().Marks.HighWater+fencing.Token(c.Token))
+	text := fmt.Sprintf("lock L resource=%s counter=%d", c.resource(), counter)
+	if c.Attempt > 0 {
+		text += fmt.Sprintf(" owner=%s grant=%d left=1m meta=carried", c.owner(), counter)
+	}
+	if c.Attempt == 2 {
+		text += " keyed"
+	}
+	return text
+}
+
+// readAll compares all that can be read.
+func (p *pair) readAll() {
+	p.Helper()
+	for _, kind := range []string{"observe", "survey", "counters", "scan"} {
+		p.run(command{Kind: kind})
+	}
+	for _, resource := range []string{"a", `"b *"`, "ü", `"never used"`} {
+		p.vote("read " + resource + " " + p.here())
+	}
+}
+
+// compareWakes compares the servers' notifications, up to one that it causes.
+func (p *pair) compareWakes() {
+	p.Helper()
+	if p.deaf {
+		return
+	}
+	p.heal()
+	seen := p.observed()
+	p.both(fmt.Sprintf("by %q epoch=%d", seen.Marks.Map.Name, seen.Epoch))
+	p.both("wakes s0")
+	p.both("wakes s1")
 }
 
 // brief prints the fields of a structure that are not zero.
@@ -187,327 +446,4 @@ func brief(of any) string {
 		}
 	}
 	return "{" + strings.Join(fields, " ") + "}"
-}
-
-func (c command) resource() string { return []string{"a", "b *", "ü"}[c.Resource] }
-func (c command) owner() string    { return []string{"L0", "L1", "L2"}[c.Owner] }
-
-func (c command) ttl() time.Duration {
-	return []time.Duration{longTTL, maxTTL, maxTTL + time.Second}[c.TTL]
-}
-
-func (c command) cluster() node.Cluster {
-	return node.Cluster{Nodes: 3, Hash: []string{"c0ffee", "beef", "beef"}[c.Other]}
-}
-
-// ticket returns one of: two with the same arrival, one with two arrivals, one of a
-// server that does not listen, and a keyed one of two servers.
-func (c command) ticket() node.Ticket {
-	return []node.Ticket{
-		{ID: "t0", Server: "s0", Arrival: 50, Holder: "a holder"}, {ID: "t1", Server: "s1", Arrival: 50},
-		{ID: "t2", Server: "s0", Arrival: 40}, {ID: "t2", Server: "s0", Arrival: 90}, {ID: "t3", Server: "s2", Arrival: 45},
-		{ID: "k1", Server: "s0", Arrival: 60, Keyed: true}, {ID: "k1", Server: "s1", Arrival: 70, Keyed: true}, {ID: "k1", Server: "s1", Arrival: 70},
-	}[c.Ticket]
-}
-
-// op builds an operation around the model's state.
-func (p *pair) op(kind node.OpKind, c command) node.Op {
-	op := node.Op{
-		Kind: kind, Epoch: p.observed().Epoch + node.Epoch(c.Epoch), Resource: c.resource(), Owner: c.owner(), TTL: c.ttl(),
-		Token: max(1, p.lastGrant(c.resource())+fencing.Token(c.Token)), Meta: fmt.Sprintf("meta %d", c.Other),
-		Map: p.mapName(),
-	}
-	if c.Epoch == 2 && c.Other == 2 {
-		op.Map += "x"
-	}
-	if c.Attempt > 0 {
-		op.Attempt, op.Scope = fmt.Sprintf("attempt%d", c.Attempt), fmt.Sprintf("scope %d", c.Other)
-	}
-	switch {
-	case c.Kind == "wait" || kind == node.OpEnqueue || kind == node.OpDequeue || kind == node.OpForget || kind == node.OpHeartbeat:
-		op.Ticket = c.ticket()
-	case kind == node.OpRetract && c.Other > 0:
-		op.Above = op.Token
-	case kind == node.OpRelease && c.Other > 0:
-		op.Ticket.Server = c.ticket().Server
-	}
-	return op
-}
-
-// mapName is the name of the model's map.
-func (p *pair) mapName() string { return p.observed().Marks.Map.Name }
-
-func (p *pair) read(resource string) node.Op {
-	op := read(resource)
-	op.Map = p.mapName()
-	return op
-}
-
-// observed is the model's state.
-func (p *pair) observed() node.Observation {
-	seen, _ := p.model.Observe(p.ctx)
-	return seen
-}
-
-// lastGrant is the grant of the model's lock, or else its counter.
-func (p *pair) lastGrant(resource string) fencing.Token {
-	if r := p.model.Apply(p.read(resource)); r.Outcome == node.Granted {
-		return r.Grant
-	}
-	counters, err := p.model.Counters(p.ctx, p.observed().Epoch, []string{resource})
-	if err != nil {
-		return 1
-	}
-	return counters[0]
-}
-
-// run runs one command on both.
-func (p *pair) run(c command) {
-	p.Helper()
-	kinds := map[string]node.OpKind{
-		"acquire": node.OpAcquire, "wait": node.OpAcquire, "confirm": node.OpConfirm, "extend": node.OpExtend,
-		"release": node.OpRelease, "release-after": node.OpReleaseAfter, "break": node.OpBreak, "retract": node.OpRetract, "read": node.OpRead,
-		"enqueue": node.OpEnqueue, "dequeue": node.OpDequeue, "forget": node.OpForget, "heartbeat": node.OpHeartbeat,
-	}
-	if kind, isVote := kinds[c.Kind]; isVote {
-		if c.Other == 0 && p.model.Apply(p.read("any")).Outcome == node.NotAdmitted {
-			p.heal()
-		}
-		p.vote(p.op(kind, c))
-		return
-	}
-	switch c.Kind {
-	case "expire":
-		p.expire(c)
-	case "join":
-		p.join(c.Other)
-	case "restart":
-		if p.Restart != nil {
-			p.deaf = true
-			p.model.Restart(true)
-			p.Restart()
-		}
-	case "wipe":
-		if p.Wipe != nil {
-			p.model.Wipe()
-			p.Wipe()
-		}
-	case "bootstrap", "stage", "load", "rejoin", "admit", "quarantine":
-		p.runAdmission(c)
-	default:
-		p.runRead(c)
-	}
-}
-
-func (p *pair) join(other int) {
-	p.joined = command{Other: other}.cluster()
-	p.model.Join(p.joined)
-	p.Node.Join(p.joined)
-}
-
-// heal admits both to the cluster to which they belong.
-func (p *pair) heal() {
-	p.join(0)
-	if seen := p.observed(); seen.Cluster == (command{Other: 1}).cluster() {
-		p.join(1)
-	}
-	p.run(command{Kind: "bootstrap"})
-}
-
-// expire lets a lock expire on both: it is released, and acquired again for almost no
-// time. (An extend never shortens.)
-func (p *pair) expire(c command) {
-	if now := p.vote(p.read(c.resource())); now.Outcome == node.Granted {
-		p.vote(node.Op{
-			Kind: node.OpRelease, Epoch: p.observed().Epoch, Map: p.mapName(), Resource: c.resource(), Owner: now.Owner, Token: now.Grant,
-		})
-	}
-	op := p.op(node.OpAcquire, c)
-	op.TTL = time.Millisecond
-	if p.vote(op).Outcome != node.Granted {
-		return
-	}
-	for _, n := range []node.Node{p.model, p.Node} {
-		deadline := time.Now().Add(patience)
-		for {
-			r, err := Submit(n, p.read(c.resource()))
-			if err != nil || time.Now().After(deadline) {
-				p.Fatalf("%s: %+v, %v", n.Name(), r, err)
-			}
-			if r.Outcome == node.NotHeld {
-				break
-			}
-		}
-	}
-}
-
-func (p *pair) runAdmission(c command) {
-	p.Helper()
-	switch c.Kind {
-	case "bootstrap":
-		p.newAdmission(c, func(a *node.Admission) {
-			a.Bootstrapped, a.Cluster, a.OnlyIfEmpty = a.Epoch, p.joined, false
-		})
-		p.admit("stage", node.Node.Stage)
-		p.admit("admit", node.Node.Admit)
-	case "stage":
-		p.newAdmission(c, func(*node.Admission) {})
-		p.admit("stage", node.Node.Stage)
-	case "load":
-		p.load(c)
-	case "rejoin":
-		p.newAdmission(command{Kind: c.Kind, Token: c.Token, Epoch: 1}, func(*node.Admission) {})
-		p.admit("stage", node.Node.Stage)
-		p.runRead(command{Kind: "observe"})
-		p.load(c)
-		p.admit("admit", node.Node.Admit)
-	case "admit":
-		p.admit("admit", node.Node.Admit)
-	case "quarantine":
-		p.both("quarantine", func(n node.Node) any { return class(n.Quarantine(p.ctx, fmt.Sprintf("note %d", c.Owner))) })
-	}
-}
-
-// newAdmission makes an admission for each of the two.
-func (p *pair) newAdmission(c command, change func(*node.Admission)) {
-	seen := p.observed()
-	a := node.Admission{
-		Epoch: max(1, max(seen.Epoch, seen.Staged)+1+node.Epoch(c.Owner)-node.Epoch(c.Ticket/4)), Bootstrapped: seen.Epoch + node.Epoch(c.Epoch), Cluster: c.cluster(),
-		Floor: max(100, seen.Marks.HighWater+fencing.Token(c.Token)), MaxTTL: maxTTL, OnlyIfEmpty: c.Attempt == 2, Note: seen.Note, Map: seen.Marks.Map,
-	}
-	switch {
-	case c.Attempt == 1: // as if it had no note
-		a.Note = ""
-	case seen.Admitted:
-		a.Note = node.MissedNote(seen.Epoch - node.Epoch(c.Owner/2))
-	}
-	change(&a)
-	for _, n := range []node.Node{p.model, p.Node} {
-		a.Incarnation = p.observe(n).Incarnation
-		if c.TTL == 2 {
-			a.Incarnation = "0123"
-		}
-		p.staged[n] = a
-	}
-}
-
-func (p *pair) admit(what string, step func(node.Node, context.Context, node.Admission) error) {
-	p.Helper()
-	p.Logf("%s %+v", what, p.staged[p.model])
-	p.both(what, func(n node.Node) any { return class(step(n, p.ctx, p.staged[n])) })
-}
-
-func (p *pair) load(c command) {
-	p.Helper()
-	lock := p.carried(c)
-	p.Logf("load %+v", lock)
-	p.both("load", func(n node.Node) any { return class(n.Load(p.ctx, p.staged[n], []node.CarriedLock{lock})) })
-}
-
-func (p *pair) carried(c command) node.CarriedLock {
-	lock := node.CarriedLock{Resource: c.resource(), Counter: max(1, p.observed().Marks.HighWater+fencing.Token(c.Token))}
-	if c.Attempt > 0 {
-		lock.Owner, lock.Grant, lock.Remaining, lock.TTL, lock.Meta = c.owner(), lock.Counter, longTTL, longTTL, "carried"
-		lock.Keyed = c.Attempt == 2
-	}
-	return lock
-}
-
-// runRead compares what one of the reading calls returns, or each of them ("read all").
-func (p *pair) runRead(c command) {
-	p.Helper()
-	epoch := p.observed().Epoch + node.Epoch(c.Epoch)
-	resources := []string{"a", "b *", "ü", "never used"}
-	calls := map[string]func(n node.Node) any{
-		"raise": func(n node.Node) any { return class(n.RaiseMaxTTL(p.ctx, c.ttl())) },
-		"install": func(n node.Node) any {
-			marks, err := n.InstallEpoch(p.ctx, epoch)
-			return []any{marks, class(err)}
-		},
-		"map": func(n node.Node) any {
-			return class(n.InstallMap(p.ctx, node.Map{Name: []string{"", "m1", "m2"}[c.Owner], Epoch: epoch, Floor: p.observed().Marks.HighWater + fencing.Token(c.Token), Generation: int64(c.Attempt)}))
-		},
-		"receive": func(n node.Node) any {
-			return class(n.Receive(p.ctx, epoch, p.mapName()+[]string{"", "", "x"}[c.Other], []node.CarriedLock{p.carried(c)}))
-		},
-		"observe": func(n node.Node) any {
-			seen := p.observe(n)
-			seen.Incarnation = ""
-			return seen
-		},
-		"survey": func(n node.Node) any {
-			locks, err := surveyAll(p.ctx, n, epoch)
-			byName := make(map[string]node.CarriedLock) // printed in the order of its keys
-			for _, lock := range locks {
-				lock.Remaining = 0
-				byName[lock.Resource] = lock
-			}
-			return []any{byName, class(err)}
-		},
-		"counters": func(n node.Node) any {
-			counters, err := n.Counters(p.ctx, epoch, resources)
-			return []any{counters, class(err)}
-		},
-		"scan": func(n node.Node) any {
-			found, err := scanAll(p.ctx, n, []string{"", "b *", "*"}[c.Other], 2)
-			return []any{found, class(err)}
-		},
-	}
-	if c.Kind != "read all" {
-		p.both(c.Kind, calls[c.Kind])
-		return
-	}
-	for _, kind := range []string{"observe", "survey", "counters", "scan"} {
-		p.both(kind, calls[kind])
-	}
-	for _, resource := range resources {
-		p.vote(p.read(resource))
-	}
-}
-
-// class is an error without its text.
-func class(err error) string {
-	var plain scale
-	return plain.failure(err)
-}
-
-func (p *pair) observe(n node.Node) node.Observation {
-	seen, err := n.Observe(p.ctx)
-	if err != nil {
-		p.Fatal(err)
-	}
-	seen.Version, seen.Role = "", "" // the model has none
-	return seen
-}
-
-// compareWakes compares the servers' notifications, up to one that it causes.
-func (p *pair) compareWakes() {
-	p.Helper()
-	if p.deaf {
-		return
-	}
-	p.heal()
-	for server, recorders := range p.wakes {
-		op := node.Op{Epoch: p.observed().Epoch, Map: p.mapName(), Resource: "mark " + server, Owner: "M", TTL: longTTL}
-		op.Ticket = node.Ticket{ID: "mark", Server: server, Arrival: 1}
-		for _, op.Kind = range []node.OpKind{node.OpHeartbeat, node.OpEnqueue} {
-			p.vote(op)
-		}
-		op.Kind, op.Ticket = node.OpAcquire, node.Ticket{}
-		p.vote(op)
-		if got, want := recorders[0].untilMark(), recorders[1].untilMark(); got != want {
-			p.differf("notifications of %s:\n node %s\nmodel %s", server, got, want)
-		}
-	}
-}
-
-// untilMark returns the notifications up to that of compareWakes.
-func (r *recorder) untilMark() (wakes string) {
-	for {
-		wake, ok := r.next()
-		wakes += fmt.Sprintf("%+v\n", wake)
-		if !ok || wake.ticket.ID == "mark" {
-			return wakes
-		}
-	}
 }

@@ -1,6 +1,7 @@
 package nodetest
 
 import (
+	"cmp"
 	"fmt"
 	"testing"
 	"time"
@@ -47,7 +48,8 @@ type suite struct {
 	Harness
 	scale
 
-	epoch   node.Epoch // of its admission
+	epoch   node.Epoch // of operations that name none: that of its admission
+	mapName string     // of operations that name none
 	cluster node.Cluster
 	began   time.Time
 	batches bool // each operation is done in a batch with strangers'
@@ -167,6 +169,7 @@ func (s *suite) do(op node.Op) node.Reply {
 	if op.Epoch == 0 {
 		op.Epoch = s.epoch
 	}
+	op.Map = cmp.Or(op.Map, s.mapName)
 	if s.batches {
 		return s.amid(op)
 	}

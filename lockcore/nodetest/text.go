@@ -137,7 +137,7 @@ func (s *scale) time(text string) (time.Duration, error) {
 	return d, err
 }
 
-// printTime prints what is left of a time: of one that a command gave, if it can be the rest
+// printTime prints what is left of a time, as the time that a command gave if it can be the rest
 // of that. A node with a real clock says a little less at every look.
 func (s *scale) printTime(left time.Duration) string {
 	if s.passed != nil && left > 0 {
@@ -148,7 +148,12 @@ func (s *scale) printTime(left time.Duration) string {
 			}
 		}
 	}
-	text := left.String()
+	return exactly(left)
+}
+
+// exactly prints a time in full.
+func exactly(d time.Duration) string {
+	text := d.String()
 	if strings.HasSuffix(text, "m0s") {
 		text = strings.TrimSuffix(text, "0s")
 	}
@@ -202,7 +207,7 @@ func (s *scale) reply(kind node.OpKind, r node.Reply) string {
 		add("left=%s", s.printTime(r.Remaining))
 	}
 	if r.TTL != 0 {
-		add("ttl=%s", s.printTime(r.TTL))
+		add("ttl=%s", exactly(r.TTL))
 	}
 	if r.Meta != "" {
 		add("meta=%s", s.print(r.Meta))
@@ -247,7 +252,7 @@ func meaningful(kind node.OpKind, r node.Reply) node.Reply {
 }
 
 func (s *scale) marks(m node.Marks) string {
-	text := fmt.Sprintf("high-water=%s longest=%s bootstrapped=%s", s.printToken(m.HighWater), s.printTime(m.MaxTTL), s.printEpoch(m.Bootstrapped))
+	text := fmt.Sprintf("high-water=%s longest=%s bootstrapped=%s", s.printToken(m.HighWater), exactly(m.MaxTTL), s.printEpoch(m.Bootstrapped))
 	if m.Secrets != "" {
 		text += " secrets=" + secretName(m.Secrets)
 	}
@@ -259,7 +264,7 @@ func (s *scale) marks(m node.Marks) string {
 
 // carried prints a lock of a survey.
 func (s *scale) carried(l node.CarriedLock) string {
-	text := fmt.Sprintf("%s %s owner=%s ttl=%s", s.print(l.Resource), s.printToken(l.Grant), quoted(l.Owner), s.printTime(l.TTL))
+	text := fmt.Sprintf("%s %s owner=%s ttl=%s", s.print(l.Resource), s.printToken(l.Grant), quoted(l.Owner), exactly(l.TTL))
 	if l.Meta != "" {
 		text += " meta=" + s.print(l.Meta)
 	}
