@@ -57,7 +57,7 @@ Its ` + "`type`" + ` is ` + "`/problems/`" + ` and a name of this table, and a s
 
 *Again* means: with the same key, body and token.
 *Stop* means: the same request gets the same response.
-For a type that isn't here: again after 408, 429 and 5xx, otherwise stop.
+For any other type, try again after 408, 429 and 5xx, and otherwise stop.
 
 The guard's errors in SQL are on the pages of [Postgres](guard.md#errors) and [MariaDB](guard-mariadb.md#errors), and the command line has [exit codes](cli.md#exit-codes).
 

@@ -236,7 +236,7 @@ func (i *Identity) setting(key, value string) error {
 	case "requests":
 		n, err := strconv.ParseFloat(strings.TrimSuffix(value, "/s"), 64)
 		if err != nil || !(n >= 0.001 && n <= maxRequests) {
-			return fmt.Errorf("requests= must be a number a second from 0.001 to %.0f", float64(maxRequests))
+			return fmt.Errorf("requests= must be a rate per second from 0.001 to %.0f", float64(maxRequests))
 		}
 		i.limits.requests = n
 		return nil

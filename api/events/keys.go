@@ -177,6 +177,6 @@ func (w *keyWatch) refuses(name string) string {
 	case name == noKey:
 		return "it has no FENCELOCK_LEASE_KEY_FILE, and this server has one: give all servers the same"
 	default:
-		return "its FENCELOCK_LEASE_KEY_FILE begins with a key that this server's lacks: add the key to the file of every server before it is the first line of one"
+		return "its FENCELOCK_LEASE_KEY_FILE begins with a key that this server's file lacks: add a new key to every server's file before you make it the first line of any"
 	}
 }

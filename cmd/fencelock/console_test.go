@@ -461,7 +461,7 @@ func TestConsoleComesBack(t *testing.T) {
 	p.kill()
 	c.wait("it says that the server is away", `document.querySelector('#link').innerText.includes('lost')`)
 	c.wait("what it shows is dated and dimmed", `document.querySelector('#rows').innerText.includes('before') && document.querySelector('#table').matches('.stale') &&
-		/as of \d\d:\d\d:\d\d.*the server does not answer/.test(document.querySelector('#problem').innerText) && /as of \d\d:\d\d:\d\d/.test(document.querySelector('#strip').innerText)`)
+		/as of \d\d:\d\d:\d\d.*the server does not respond/.test(document.querySelector('#problem').innerText) && /as of \d\d:\d\d:\d\d/.test(document.querySelector('#strip').innerText)`)
 	c.audit("while the server is away")
 	c.shots("away")
 	p = start(t, env...)

@@ -60,7 +60,7 @@ func TestWaitersWithoutQuorumAreSeen(t *testing.T) {
           - exp_labels: {severity: critical, set: "1"}
             exp_annotations:
               summary: "Node set 1: requests wait without a quorum"
-              description: "2 requests wait and cannot be granted, since too few nodes vote or answer."
+              description: "2 requests wait and cannot be granted, because too few nodes vote or reply."
               runbook_url: docs/how-to/runbook.md#fencelockwaiterswithoutquorum
 `, before, after))
 }

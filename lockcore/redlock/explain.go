@@ -135,7 +135,7 @@ func (b *ballot) reasonOf(i int, status lockcore.NodeStatus) string {
 	case node.Exhausted:
 		return "its counter has reached the largest token"
 	case node.OtherResource:
-		return "the idempotency key holds another resource"
+		return "the idempotency key is used for another resource"
 	}
 	return b.replies[i].Err.Error()
 }

@@ -275,7 +275,7 @@ func (c *change) shareSecrets(ctx context.Context) error {
 			given = true
 		}
 		if !given {
-			c.cfg.Logger.Warn("no set has room for the secret of one that is removed: lease ids that it sealed are refused once the servers do not know it", "set", s.Nodes()[0].Name())
+			c.cfg.Logger.Warn("no set has room for the secret of a removed set: its lease ids are refused when the servers no longer know that secret", "set", s.Nodes()[0].Name())
 		}
 	}
 	return nil

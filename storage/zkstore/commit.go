@@ -82,7 +82,7 @@ func (s *Store) overtaken(ctx context.Context, e *entry) (mine bool, err error) 
 	return mine, nil
 }
 
-var errUncertain = errors.New("too much was committed since to tell what became of this")
+var errUncertain = errors.New("too many later commits hide whether this one succeeded")
 
 // clockResult is which of the operations shows the leader's clock.
 const clockResult = 2

@@ -218,7 +218,7 @@ func (s *session) connected() error {
 // errSlow: the connection was given up, since the server had not answered in time.
 var errSlow = errors.New("no response in time")
 
-var errNoSession = errors.New("it accepts connections but opens no session: it may be without a quorum of its ensemble")
+var errNoSession = errors.New("it accepts connections but opens no session: its ensemble may have no quorum")
 
 func (s *session) close() {
 	s.stop()

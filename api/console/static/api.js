@@ -37,7 +37,7 @@ export async function call(method, path, options = {}) {
     response = await fetch(path, { cache: 'no-store', ...options, method, headers: headers(options.headers, options.token) });
   } catch (error) {
     if (error.name === 'AbortError') throw error;
-    throw new Refusal(0, { detail: 'The server does not answer.' });
+    throw new Refusal(0, { detail: 'The server does not respond.' });
   }
   if (!response.ok && !(options.accept ?? []).includes(response.status)) throw await refusalOf(response);
   return response.status === 204 ? null : response.json();

@@ -74,7 +74,7 @@ function tokenEnd(number) {
 export function why(what, refusal) {
   const { status, problem } = refusal;
   const words = {
-    0: ['the server does not answer', 'The page tries again by itself. See whether the server runs, and can be reached from here.'],
+    0: ['the server does not respond', 'The page tries again by itself. See whether the server runs, and can be reached from here.'],
     401: ['the service does not know who you are', 'Sign in with a bearer token.'],
     403: ['you have no right to read it', 'An administrator gives the right in the service’s access file.'],
     429: [refusal.message, 'The page tries again by itself.'],

@@ -196,7 +196,7 @@ func (o *observations) stateNow(s *observed, planned string) (lockcore.NodeState
 	case s.seen.Unfit != "":
 		return lockcore.NodeRefused, s.seen.Unfit
 	case !s.ours && s.seen.Marks.Map.Name != "":
-		return lockcore.NodeRefused, fmt.Sprintf("its node sets are being changed, or were (generation %d of their map), and this server has others (%s): configure it with the same ones", s.seen.Marks.Map.Generation, o.sets)
+		return lockcore.NodeRefused, fmt.Sprintf("its node sets are being changed, or were (generation %d of their map), and this server has different ones (%s): configure it with the same node sets", s.seen.Marks.Map.Generation, o.sets)
 	case !s.ours:
 		return lockcore.NodeRefused, fmt.Sprintf("it belongs to a cluster with another list of %d nodes than this server's (%s): configure every server with the same node list, or use an empty database", s.seen.Cluster.Nodes, strings.Join(o.names, ","))
 	case planned != "":

@@ -159,7 +159,7 @@ func (p *planner) planBootstrap() {
 	quarantined, waited := len(p.quarantined), len(p.waited)
 	switch {
 	case p.outdated():
-		p.why = "its node sets were changed, and this server has others: configure it with the same ones"
+		p.why = "its node sets were changed, and this server has different ones: configure it with the same node sets"
 	case p.allNew():
 		p.bootstrap, p.fresh = p.quarantined, true
 		p.why = "the new cluster is being bootstrapped"

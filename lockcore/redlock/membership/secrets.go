@@ -207,7 +207,7 @@ func (c *Controller) AddSecrets(ctx context.Context, secrets node.Secrets) error
 // Errors of RotateSecret.
 var (
 	// ErrSecretInUse: a lease may live whose id only the secret before the present one opens.
-	ErrSecretInUse = errors.New("the secret before the present one may be in use")
+	ErrSecretInUse = errors.New("the previous secret may still be in use")
 	// ErrNoSecret: no quorum has shown its secret yet.
 	ErrNoSecret = errors.New("the cluster's secret is not known to a quorum yet")
 )

@@ -96,5 +96,5 @@ func (r *Report) mapOf(cfg config.Config, set int, m node.Map) {
 		return
 	}
 	r.Add(Wrong, "FENCELOCK_REDIS_ADDRS", fmt.Sprintf("set %d votes by a map of other node sets (generation %d): the list is from before a change, or a change is under way", set, m.Generation),
-		"use FENCELOCK_REDIS_ADDRS, and during a change FENCELOCK_REDIS_NEXT_ADDRS, of the running servers")
+		"use the running servers' FENCELOCK_REDIS_ADDRS and, during a change, their FENCELOCK_REDIS_NEXT_ADDRS")
 }

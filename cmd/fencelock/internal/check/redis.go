@@ -72,7 +72,7 @@ func (r *Report) redis(ctx context.Context, cfg config.Config, now time.Time) {
 		r.clocks(nodes)
 		r.hosts(set)
 		if need := quorum.Of(len(set)); len(nodes) < need {
-			r.Add(Wrong, "FENCELOCK_REDIS_ADDRS", fmt.Sprintf("%d of %d nodes answer, and a quorum is %d: nothing can be granted", len(nodes), len(set), need), "start the other nodes, or correct their addresses")
+			r.Add(Wrong, "FENCELOCK_REDIS_ADDRS", fmt.Sprintf("%d of %d nodes respond, and a quorum is %d: nothing can be granted", len(nodes), len(set), need), "start the other nodes, or correct their addresses")
 		}
 	}
 	if longest != 0 && longest != cfg.MaxTTL {
@@ -229,7 +229,7 @@ func (r *Report) memory(n redisNode) {
 	case most == 0:
 		r.Add(Risky, n.name, "it has no maxmemory: when the machine's memory runs out, the kernel kills it", "set maxmemory; a lock takes about 300 bytes")
 	case used*100 > most*nearlyFull:
-		r.Add(Risky, n.name, fmt.Sprintf("it uses %d %% of its maxmemory: at 100 %% it takes no more locks", used*100/most), "raise maxmemory")
+		r.Add(Risky, n.name, fmt.Sprintf("it uses %d %% of its maxmemory: at 100 %% it accepts no locks", used*100/most), "raise maxmemory")
 	}
 }
 

@@ -85,7 +85,7 @@ quorum; 77 if it is unknown because the caller may not read it; 2 for wrong usag
 	return cmd
 }
 
-// heldLocks are the locks that are held, as far as the caller may read them.
+// heldLocks are the held locks that the caller may read.
 type heldLocks struct {
 	locks []wire.Lock
 	only  string // what they are limited to, in words; "" for nothing

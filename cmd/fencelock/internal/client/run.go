@@ -61,7 +61,7 @@ A run of the same resources inside the command joins the lease, and the outer ru
 releases it. A run of only some of them, or of more, would wait for itself: exit code 2.
 
 --slots 3 is a semaphore: the command takes one of three slots, in order of arrival.
-The resource is then the slot's name, such as jobs#slot2, with tokens of its own.
+The resource is then the slot's name, such as jobs#slot2, with its own tokens.
 
 -n skips the run if the lock is held. For a cron job on several hosts that is not
 enough: after a short run on one host, a host whose clock is behind finds the lock

@@ -40,7 +40,7 @@ func (p *problems) check(c *Config) {
 	if c.RedisNextSets, err = redisSets(c.RedisNextAddrs); err != nil {
 		p.refuse("FENCELOCK_REDIS_NEXT_ADDRS", err.Error())
 	} else if c.RedisNextSets != nil && c.RedisSets == nil {
-		p.refuse("FENCELOCK_REDIS_NEXT_ADDRS", "needs FENCELOCK_REDIS_ADDRS, with the present node sets")
+		p.refuse("FENCELOCK_REDIS_NEXT_ADDRS", "needs FENCELOCK_REDIS_ADDRS, with the current node sets")
 	}
 	p.store(c)
 	if c.DatabaseURL != "" && !isPostgres(c.DatabaseURL) && !strings.HasPrefix(c.DatabaseURL, "mysql://") {

@@ -33,7 +33,7 @@ func secretRotateCommand() *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use:   "rotate",
-		Short: "Give the nodes a new secret; no lease ends",
+		Short: "Give the nodes a new secret without ending leases",
 		Long: `Give the nodes of FENCELOCK_REDIS_ADDRS or FENCELOCK_STORE, or of the embedded file, a new secret. Running servers use it
 within seconds, and still accept lease ids and cursors under the previous one. (Stop a
 server on the embedded file first: only one process at a time may use it.)

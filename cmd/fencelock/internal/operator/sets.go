@@ -39,7 +39,7 @@ nothing. "sets status" prints the next command. docs/how-to/upgrade.md has the s
 	cmd.AddCommand(
 		(&setsAct{name: "plan", act: (*setsAct).plan}).command("Show which share of the resources moves, and what is next", `Show the current and the next node sets, which share of the resources moves between which sets, and
 what to do next. It changes nothing.`),
-		(&setsAct{name: "status", act: (*setsAct).status}).command("Show which sets are in force, how far a change is, and what it waits for", `Show by which map the nodes of each set vote, what a change waits for, and the next command. Without
+		(&setsAct{name: "status", act: (*setsAct).status}).command("Show which sets are in force, how far a change has come, and what it waits for", `Show by which map the nodes of each set vote, what a change waits for, and the next command. Without
 FENCELOCK_REDIS_NEXT_ADDRS it shows whether the sets of FENCELOCK_REDIS_ADDRS are in force. It changes
 nothing.`),
 		(&setsAct{name: "apply", act: (*setsAct).apply, changes: true}).command("Put the next node sets in force, or continue an interrupted change", `Put the next node sets in force, or continue an interrupted change. Leases that move keep their ids and
