@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // Keys are what seals a server's lease ids.
@@ -25,11 +27,12 @@ const (
 	comparePause = 10 * time.Minute
 	differPause  = time.Minute // while some differ
 	maxCompared  = 1000        // servers, since anybody may send such messages
+	maxLines     = 4           // in differPause
 )
 
 // A message about lease keys is one of the topic listen: whether it is a question, the
 // server, and the name of its key. It is not sealed, as servers with different keys could
-// not read it; a lie costs a line in the log.
+// not read it; lies cost a few lines in the log.
 const (
 	keysAsked  = "keys?"
 	keysAnswer = "keys."
@@ -47,6 +50,8 @@ type keyWatch struct {
 	mu     sync.Mutex
 	others map[string]otherKey // by server
 	differ int
+	logged bool          // the last line says that some differ
+	lines  *rate.Limiter // of the log
 }
 
 type otherKey struct {
@@ -55,7 +60,7 @@ type otherKey struct {
 }
 
 func newKeyWatch(server string, keys Keys, tell func(ctx context.Context, word string), logger *slog.Logger) *keyWatch {
-	return &keyWatch{server: server, keys: keys, tell: tell, logger: logger, asked: make(chan struct{}, 1), others: make(map[string]otherKey)}
+	return &keyWatch{server: server, keys: keys, tell: tell, logger: logger, asked: make(chan struct{}, 1), others: make(map[string]otherKey), lines: rate.NewLimiter(rate.Every(differPause/maxLines), maxLines)}
 }
 
 // run asks soon after the start, when this server's key changes, and, where a key is
@@ -78,7 +83,7 @@ func (w *keyWatch) run(ctx context.Context) {
 // due reports whether to ask again. Of two servers that differ one has a configured key.
 func (w *keyWatch) due(asked time.Time) bool {
 	passed := time.Since(asked)
-	return passed >= comparePause && w.keys.LeaseKey() != "" || passed >= differPause && w.differing() > 0
+	return passed >= comparePause && w.keys.LeaseKey() != "" || passed >= differPause && w.pressing()
 }
 
 func (w *keyWatch) answer(ctx context.Context) {
@@ -147,9 +152,16 @@ func (w *keyWatch) differing() int {
 	return w.differ
 }
 
-// compare logs when the first server differs, and when none does any more; w.mu is held.
+// pressing reports whether some differ, or the log says so.
+func (w *keyWatch) pressing() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.differ > 0 || w.logged
+}
+
+// compare logs when the first server differs, and when none does any more, but no more than
+// maxLines at once; w.mu is held.
 func (w *keyWatch) compare() {
-	before := w.differ
 	w.differ = 0
 	var server, why string
 	for other, key := range w.others {
@@ -158,10 +170,13 @@ func (w *keyWatch) compare() {
 			w.differ++
 		}
 	}
-	switch {
-	case before == 0 && w.differ > 0:
+	if w.logged == (w.differ > 0) || !w.lines.Allow() {
+		return
+	}
+	w.logged = w.differ > 0
+	if w.logged {
 		w.logger.Warn("leases of another server get 404 here", slog.String("reason", why), slog.String("server", server), slog.String("its_key", w.others[server].name), slog.String("own_key", w.keys.LeaseKey()))
-	case before > 0 && w.differ == 0:
+	} else {
 		w.logger.Info("the lease ids of all servers open here again")
 	}
 }
