@@ -42,10 +42,12 @@ func (l *lifecycle) remember(req *lockcore.AcquireRequest, outcome string, lease
 	case req.Wait == 0 || waited < publishWaitAfter || outcome != outcomeGranted && !waitEnded(outcome):
 		return
 	}
-	for _, resource := range append(req.Resources, req.Resource) {
-		if resource != "" {
-			l.activity.Found(now, resource, waited)
-		}
+	resources := req.Resources
+	if resources == nil {
+		resources = []string{req.Resource}
+	}
+	for _, resource := range resources {
+		l.activity.Found(now, resource, waited)
 	}
 }
 
