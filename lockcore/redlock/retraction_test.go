@@ -42,3 +42,40 @@ func TestRetractionsOutlastTheLeaseThatAKeyFound(t *testing.T) {
 		}
 	})
 }
+
+// The first waiter of the server that releases tries right behind the release, and the nodes
+// wake nobody for it. Two nodes get the release after the try, which then meets the lease: it
+// is made again when the release has ended, and not after a pause.
+func TestAWaiterWhoseTryOvertakesTheRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, redlock.Config{})
+		lease := mustAcquire(t, c, req)
+		granted := make(chan time.Time, 1)
+		go func() {
+			waits := req
+			waits.Wait = 30 * time.Second
+			if _, err := c.Acquire(t.Context(), waits); err != nil {
+				t.Error(err)
+			}
+			granted <- time.Now()
+		}()
+		settle(100 * time.Millisecond)
+		const late = 20 * time.Millisecond
+		for _, f := range c.fakes[:2] {
+			f.Answer(func(op node.Op) (time.Duration, node.Reply) {
+				if op.Kind != node.OpRelease {
+					return roundTrip, f.Apply(op)
+				}
+				time.AfterFunc(late, func() { f.Apply(op) })
+				return late + roundTrip, node.Reply{Outcome: node.Granted, Grant: lease.Token}
+			})
+		}
+		if err := c.Release(t.Context(), lease.ID); err != nil {
+			t.Fatal(err)
+		}
+		ended := time.Now()
+		if took := (<-granted).Sub(ended); took > 2*roundTrip {
+			t.Errorf("granted %s after the release ended", took)
+		}
+	})
+}
