@@ -14,54 +14,28 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/membership"
 )
 
-// Config tunes a Locker. The zero value of a field takes its default.
+// Config tunes a Locker. The zero value of a field takes its default. Fields without a
+// comment are those of sets.Config, for one set.
 type Config struct {
-	MaxTTL time.Duration // the longest TTL of a request; default 60s
-	// MaxHold bounds how long extensions may keep one lease (rule 19): at least MaxTTL,
-	// or 0 or less for no bound.
-	MaxHold time.Duration
-	// NodeTimeout is how long a round waits for a node, at most a tenth of the TTL, or
-	// half of it where one node decides (rule 18); default 1s, at most a tenth of MaxTTL.
-	NodeTimeout time.Duration
-	// NodeDownAfter is how long a call of a node may take before the node counts as
-	// unreachable; default 4 times NodeTimeout.
+	MaxTTL        time.Duration
+	MaxHold       time.Duration
+	NodeTimeout   time.Duration
 	NodeDownAfter time.Duration
-	WatchInterval time.Duration // between two observations of a node; default 250ms
-	MaxWaiters    int           // bounds the requests in the queue of this server; default 10000
-	// MaxInFlight bounds the acquires that ask the nodes at the same time. More
-	// wait before they ask. Default 128.
-	MaxInFlight int
-	Recovery    membership.Recovery // default RecoveryAuto
-	Watching    bool                // this is no server, and bootstraps nothing
-	// New: the operator says that the cluster is new, so that the first bootstrap
-	// need not wait. It has an effect only while every node is reachable and empty.
-	New bool
-	// Force: the operator says that the unreachable nodes will never come back, so
-	// that a bootstrap need not wait for them (rule 12). A node that does come back
-	// may repeat tokens.
-	Force bool
-	// Floor, if not nil, returns the guard's largest mark, so that a re-bootstrapped
-	// cluster starts above it. An error means that it cannot be read now.
-	Floor  func(context.Context) (fencing.Token, error)
-	Logger *slog.Logger // default discards
-	// Audit gets a record for everything that is done to nodes: a quarantine, an
-	// admission, a bootstrap. Default Logger.
-	Audit *slog.Logger
-	// Keys, if not nil, returns the keys of lease ids and cursors, instead of those
-	// of the cluster's own secret. Every server needs the same.
-	Keys func() *keyring.Ring
-	// Meters, if not nil, returns the Meter of the node of that name.
-	Meters func(node string) Meter
-	// Trace, if not nil, gets the attempts of the contexts that Traced selects.
-	Trace  func(context.Context, Attempt)
-	Traced func(context.Context) bool
-	// Unlisted: the nodes are those of one set for good, so nobody asks which servers know
-	// another map. A server that nobody waits at then sends no heartbeats.
-	Unlisted bool
-	// Random is the source of lease ids, epochs and jitter; default crypto/rand. Many
-	// goroutines read it at once.
-	Random io.Reader
-	Map    Maps
+	WatchInterval time.Duration
+	MaxWaiters    int
+	MaxInFlight   int
+	Recovery      membership.Recovery
+	Watching      bool
+	New, Force    bool
+	Floor         func(context.Context) (fencing.Token, error)
+	Logger, Audit *slog.Logger
+	Keys          func() *keyring.Ring
+	Meters        func(node string) Meter
+	Trace         func(context.Context, Attempt)
+	Traced        func(context.Context) bool
+	Unlisted      bool
+	Random        io.Reader // of this set
+	Map           Maps
 }
 
 // Maps are the maps of node sets as a Locker needs to know them (rule 30). The zero value is

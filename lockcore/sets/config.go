@@ -69,7 +69,7 @@ type Config struct {
 	// stays has the same nodes in both. Default none: the sets stay.
 	Next [][]node.Node
 	// Unlisted: the nodes are those of one set for good, so nobody asks which servers know
-	// another map (Running). A server that nobody waits at then sends no heartbeats.
+	// another map (Unaware). A server that nobody waits at then sends no heartbeats.
 	Unlisted bool
 	// Random, if not nil, returns the source of lease ids, epochs and jitter of a node
 	// set, by its place in New; default crypto/rand. Many goroutines read it at once.

@@ -22,10 +22,10 @@ const (
 // Config tunes a Controller. Every field is needed, except for Floor.
 type Config struct {
 	MaxTTL        time.Duration // the longest TTL that this server grants
-	NodeDownAfter time.Duration // how long a call of a node may take, see redlock.Config
+	NodeDownAfter time.Duration // how long a call of a node may take, see sets.Config
 	WatchInterval time.Duration // how often each node is observed
 	Recovery      Recovery
-	New, Force    bool // see redlock.Config
+	New, Force    bool // see sets.Config
 	// Floor, if not nil, reads the guard's largest mark.
 	Floor  func(context.Context) (fencing.Token, error)
 	Logger *slog.Logger
