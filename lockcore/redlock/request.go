@@ -50,15 +50,9 @@ type Part struct {
 // Ring is the present keys of the quorum that granted the part: they seal its lease id.
 func (p *Part) Ring() *keyring.Ring { return p.from.Ring() }
 
-// GrantedBy reports whether this Locker granted the part.
-func (p *Part) GrantedBy(l *Locker) bool { return p.from == l }
-
 // Retract retracts the votes that won the part. Another attempt under the idempotency key
 // may have returned the same lease: its votes stay.
-func (p *Part) Retract() { p.RetractFrom(p.from) }
-
-// RetractFrom is Retract on another Locker, to which the resource has moved.
-func (p *Part) RetractFrom(l *Locker) { l.retract(p.acquire(), p.Lease.TTL) }
+func (p *Part) Retract() { p.from.retract(p.acquire(), p.Lease.TTL) }
 
 // RetractLater retracts the votes when the place of a request that was broken off is given
 // up, too. A server that stops before that leaves them to their TTL.

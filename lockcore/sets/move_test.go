@@ -256,14 +256,19 @@ func TestSetsAreAddedAndRemoved(t *testing.T) {
 	})
 }
 
-// A waiter whose resource moves gets it on its new set.
+// A waiter whose resource moves gets it on its new set, as soon as it is free there; its wait
+// does not begin again.
 func TestWaiterMoves(t *testing.T) {
 	t.Parallel()
 	withSets(t, 2, "a", func(a *atlas) {
 		t := a.T
 		s, other := a.serve("a", "ab"), a.serve("a", "ab")
-		held := make(map[string]lockcore.Lease)
-		granted := make(chan lockcore.Lease, len(names()))
+		type grant struct {
+			lockcore.Lease
+			at time.Time
+		}
+		held, released := make(map[string]lockcore.Lease), make(map[string]time.Time)
+		granted, ended := make(chan grant, len(names())), make(chan time.Duration, len(names()))
 		for _, resource := range names() {
 			held[resource] = a.take(s, resource)
 			go func() {
@@ -271,20 +276,92 @@ func TestWaiterMoves(t *testing.T) {
 				if err != nil {
 					t.Errorf("%s: %v", resource, err)
 				}
-				granted <- lease
+				granted <- grant{lease, time.Now()}
+			}()
+			go func() {
+				began := time.Now()
+				if lease, err := other.Acquire(t.Context(), lockcore.AcquireRequest{Resource: resource, Wait: 3 * time.Second}); !errors.Is(err, lockcore.ErrWaitTimeout) {
+					t.Errorf("%s: %+v, %v", resource, lease, err)
+				}
+				ended <- time.Since(began)
 			}()
 		}
 		time.Sleep(time.Second)
 		a.must(s.apply(t))
+		for range names() {
+			if took := <-ended; took < 3*time.Second || took > 3*time.Second+soon {
+				t.Errorf("a wait of 3 s ended after %s", took)
+			}
+		}
 		for _, lease := range held {
 			a.must(s.Release(t.Context(), lease.ID))
+			released[lease.Resource] = time.Now()
 		}
 		for range names() {
-			if next := <-granted; next.Token <= held[next.Resource].Token {
+			next := <-granted
+			if next.Token <= held[next.Resource].Token {
 				t.Errorf("%s: token %d after %d", next.Resource, next.Token, held[next.Resource].Token)
+			}
+			if took := next.at.Sub(released[next.Resource]); took > soon {
+				t.Errorf("%s was granted %s after its release", next.Resource, took)
 			}
 		}
 	})
+}
+
+// A request for several resources whose parts have moved is not granted. Without a key its
+// parts are free at once; under a key they stay for the key's next request.
+func TestPartsThatMovedAreGivenBack(t *testing.T) {
+	t.Parallel()
+	for _, key := range []string{"", "key"} {
+		t.Run("key "+key, func(t *testing.T) {
+			t.Parallel()
+			withSets(t, 2, "a", func(a *atlas) {
+				t := a.T
+				s, other := a.serve("a", "ab"), a.serve("a", "ab")
+				parts := names()[:10]
+				held := a.take(s, "zz") // the last part
+				req := lockcore.AcquireRequest{
+					Resources: append(parts, "zz"), TTL: 20 * time.Second, Wait: 3 * time.Second, IdempotencyKey: key,
+				}
+				ended := make(chan error, 1)
+				go func() {
+					_, err := other.Acquire(t.Context(), req)
+					ended <- err
+				}()
+				time.Sleep(time.Second)
+				for _, resource := range parts {
+					if _, err := s.Acquire(t.Context(), lockcore.AcquireRequest{Resource: resource}); !errors.Is(err, lockcore.ErrHeld) {
+						t.Fatalf("%s is not taken: %v", resource, err)
+					}
+				}
+				a.must(s.apply(t))
+				if err := <-ended; !errors.Is(err, lockcore.ErrWaitTimeout) {
+					t.Fatal(err)
+				}
+				time.Sleep(soon)
+				kept := 0
+				for _, resource := range parts {
+					lease, err := s.Acquire(t.Context(), lockcore.AcquireRequest{Resource: resource, TTL: time.Second})
+					switch {
+					case err == nil:
+						a.must(s.Release(t.Context(), lease.ID))
+					case errors.Is(err, lockcore.ErrHeld):
+						kept++
+					default:
+						t.Errorf("%s: %v", resource, err)
+					}
+				}
+				if key == "" && kept > 0 || key != "" && (kept == 0 || kept == len(parts)) {
+					t.Errorf("%d of %d parts are still taken", kept, len(parts))
+				}
+				a.must(s.Release(t.Context(), held.ID))
+				if lease, err := s.Acquire(t.Context(), req); err != nil {
+					t.Errorf("the next request: %+v, %v", lease, err)
+				}
+			})
+		})
+	}
 }
 
 // A server that never got the next map, or has another one, grants nothing from the

@@ -95,9 +95,11 @@ func (r *router) add(cfg Config, nodes []node.Node, several bool) (*set, error) 
 		New: func() node.Map { return r.newMap(s) }, Taken: func(m node.Map) { r.taken(s, m) },
 	}
 	var err error
-	s.Locker, err = redlock.New(quorum, nodes)
+	if s.Locker, err = redlock.New(quorum, nodes); err != nil {
+		return nil, err
+	}
 	r.sets = append(r.sets, s)
-	return s, err
+	return s, nil
 }
 
 // setsInWords writes node sets as they are configured.
@@ -181,9 +183,7 @@ func (n nodeSets) winner(resource string) *set {
 	})
 }
 
-func (n nodeSets) has(s *set) bool {
-	return slices.Contains(n.sets, s)
-}
+func (n nodeSets) has(s *set) bool { return slices.Contains(n.sets, s) }
 
 // of is the set that may grant the resource now, with its map; nil while the resource
 // moves. The nodes check it: they refuse votes by another map than theirs.
@@ -310,12 +310,7 @@ func (r *router) ReadRings(ctx context.Context) error {
 		wg.Go(func() { errs[i] = s.ReadRing(ctx) })
 	}
 	wg.Wait()
-	for _, err := range errs {
-		if errors.Is(err, lockcore.ErrNoQuorum) {
-			return err
-		}
-	}
-	return errors.Join(errs...)
+	return cmp.Or(errs...)
 }
 
 // Ring is compose.Resources'.
@@ -325,12 +320,7 @@ func (*router) Ring(p *redlock.Part) *keyring.Ring { return p.Ring() }
 func (*router) RetractLater(p *redlock.Part) { p.RetractLater() }
 
 // Retract is compose.Resources'.
-func (r *router) Retract(p *redlock.Part) {
-	p.Retract()
-	if s := r.of(p.ID.Resource); s != nil && !p.GrantedBy(s.Locker) {
-		p.RetractFrom(s.Locker)
-	}
-}
+func (*router) Retract(p *redlock.Part) { p.Retract() }
 
 // weight is the weight of a set for a resource. FNV alone gives similar names similar
 // weights, so its bits are mixed (the finaliser of MurmurHash3).
