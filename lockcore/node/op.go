@@ -194,46 +194,6 @@ var (
 // lease has this value, so no client confirms or extends the lock.
 func NoLease(owner string) string { return "-" + owner[:len(owner)-1] }
 
-// Outcome is the node's answer to an Op, without its details.
-type Outcome uint8
-
-// The outcomes.
-const (
-	// Failed is not a response. Err says why, and Sent whether the operation may have taken
-	// effect, or may take effect later.
-	Failed Outcome = iota
-	// Granted: after an acquire or extend, the lock is the owner's. After a confirm,
-	// the counter is at least the token. After a release or retract, the lock was the
-	// owner's and is deleted; after a break it was of a lease up to the token. A read found the resource locked. An enqueue, dequeue,
-	// forget or heartbeat was done.
-	Granted
-	// Held: an acquire found the lock of another lease.
-	Held
-	// NotHeld: a confirm, extend or release found that the lock is not this lease's. A
-	// retract or break deleted no lock. A read found no lock.
-	NotHeld
-	// Queued: an acquire found no lock, but a living ticket is before it in the queue.
-	// The node has notified the first ticket's server again.
-	Queued
-	// OtherResource: an acquire's Owner is in use with another Scope.
-	OtherResource
-	// StaleEpoch: the node is in a larger epoch than the caller. Reply.Epoch has it.
-	StaleEpoch
-	// NotAdmitted: the node may not vote (rule 6), or its epoch is smaller than the
-	// caller's, or the TTL is above the longest one recorded. Reply.Epoch has its epoch.
-	NotAdmitted
-	// Exhausted: an acquire found the counter at fencing.MaxToken.
-	Exhausted
-	// Outcomes is the number of outcomes. Whoever adds one gives it a name in String.
-	Outcomes int = iota
-)
-
-func (o Outcome) String() string {
-	return [Outcomes]string{
-		"failed", "granted", "held", "not held", "queued", "other resource", "stale epoch", "not admitted", "exhausted",
-	}[o]
-}
-
 // Reply is a node's answer to an Op. Each outcome sets these fields and no others;
 // numbers are of the lock on this node, at the moment of the operation:
 //

@@ -61,12 +61,12 @@ func (b *ballot) count(outcome node.Outcome) int {
 
 // votes counts the nodes that voted on an acquire, for it or against it.
 func (b *ballot) votes() int {
-	return b.count(node.Granted) + b.count(node.Held) + b.count(node.Queued)
+	return b.countIf(func(r *node.Reply) bool { return r.Outcome.Votes() })
 }
 
 // done reports whether node i is admitted and did what was asked.
 func (b *ballot) done(i int) bool {
-	return b.replies[i].Outcome == node.Granted || b.replies[i].Outcome == node.NotHeld
+	return b.replies[i].Outcome.Done()
 }
 
 // usable counts the nodes that are admitted and did what was asked.

@@ -116,28 +116,14 @@ func (b *ballot) reasonOf(i int, status lockcore.NodeStatus) string {
 	if !b.answered.has(i) {
 		return errNoAnswer.Error()
 	}
-	switch b.replies[i].Outcome {
-	case node.Granted:
-		return "granted"
-	case node.Held:
-		return "held by another lease"
-	case node.Queued:
-		return "others are first in the queue"
-	case node.NotHeld:
-		return "not held"
-	case node.StaleEpoch:
-		return "the cluster's epoch was changing"
-	case node.NotAdmitted:
-		if status.State == lockcore.NodeVoting || status.Reason == "" {
-			return "not admitted"
-		}
-		return fmt.Sprintf("not admitted: %s", status.Reason)
-	case node.Exhausted:
-		return "its counter has reached the largest token"
-	case node.OtherResource:
-		return "the idempotency key is used for another resource"
+	switch r := &b.replies[i]; {
+	case r.Outcome == node.Failed:
+		return r.Err.Error()
+	case r.Outcome == node.NotAdmitted && status.State != lockcore.NodeVoting && status.Reason != "":
+		return fmt.Sprintf("%s: %s", r.Outcome.Reason(), status.Reason)
+	default:
+		return r.Outcome.Reason()
 	}
-	return b.replies[i].Err.Error()
 }
 
 // retryAfter is when a quorum may vote again at the earliest: in a second, unless

@@ -46,15 +46,6 @@ func newNodeMetrics(registry prometheus.Registerer) *nodeMetrics {
 	}
 }
 
-// answers names the outcomes of votes and confirmations.
-func answers() map[node.Outcome]string {
-	return map[node.Outcome]string{
-		node.Failed: "failed", node.Granted: "granted", node.Held: "held", node.NotHeld: "not_held",
-		node.Queued: "queued", node.OtherResource: "idempotency_mismatch", node.StaleEpoch: "stale_epoch",
-		node.NotAdmitted: "not_admitted", node.Exhausted: "tokens_exhausted",
-	}
-}
-
 // noAnswer is the answer of a node that has given none in time. A late answer is
 // counted again, under its own name.
 const noAnswer = "no_answer"
@@ -74,11 +65,11 @@ func (m *nodeMetrics) ofVotes(name string) redlock.Meter {
 		jumps:   m.jumps.WithLabelValues(name),
 		ahead:   func() prometheus.Gauge { return m.ahead.WithLabelValues(name) },
 	}
-	for outcome, answer := range answers() {
-		v.votes[outcome] = m.votes.WithLabelValues(name, answer)
+	for outcome := range node.Outcome(node.Outcomes) {
+		v.votes[outcome] = m.votes.WithLabelValues(name, outcome.Metric())
 	}
 	for _, outcome := range []node.Outcome{node.Granted, node.NotHeld, node.StaleEpoch, node.NotAdmitted, node.Failed} {
-		v.confirms[outcome] = m.confirms.WithLabelValues(name, answers()[outcome])
+		v.confirms[outcome] = m.confirms.WithLabelValues(name, outcome.Metric())
 	}
 	return v
 }
