@@ -132,7 +132,7 @@ var rules = []rule{
 		why: "a Store of the replica",
 	},
 	{
-		pkg: "storage/zkstore", ours: []string{"lockcore/node", "lockcore/replica", "storage/overlay", "storage/rowlog"}, others: true,
+		pkg: "storage/zkstore", ours: []string{"lockcore/replica", "storage/optimistic", "storage/rowlog"}, others: true,
 		why: "a Store of the replica",
 	},
 	{

@@ -91,7 +91,7 @@ func (s *service) load(ctx context.Context) (*optimistic.Snapshot, error) {
 
 // recognise says what is known of the data's history.
 func (s *service) recognise(ctx context.Context, member uint64, snap *optimistic.Snapshot) error {
-	began, err := optimistic.Origin(snap.Head)
+	began, err := optimistic.ReadHead(snap.Head)
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (s *service) recognise(ctx context.Context, member uint64, snap *optimistic
 	}
 	snap.Origin, snap.Restored = now.String(), now.restored()
 	if snap.Head != "" {
-		snap.Lost, err = now.follows(began)
+		snap.Lost, err = now.follows(began.Origin)
 	}
 	return err
 }

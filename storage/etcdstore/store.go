@@ -132,7 +132,7 @@ func (s *service) fit(ctx context.Context, patience time.Duration) (version stri
 	if len(head.Kvs) == 0 {
 		return status.Version, s.vacant(resp)
 	}
-	if _, err := optimistic.Origin(string(head.Kvs[0].Value)); err != nil {
+	if _, err := optimistic.ReadHead(string(head.Kvs[0].Value)); err != nil {
 		return "", &unfitError{fmt.Sprintf("the key %shead was written by another version of fencelock (%v): use another prefix in the URL", s.prefix, err)}
 	}
 	return status.Version, nil

@@ -12,9 +12,10 @@ import (
 
 // transaction is what an entry of the log holds.
 type transaction struct {
-	commit  string // that wrote it
-	deleted []string
-	put     []rowOf
+	commit   string // that wrote it
+	previous string // that wrote the entry before; "" if there was none since the life began
+	deleted  []string
+	put      []rowOf
 }
 
 // rowOf is a row of an entry. Left is its time to live when the entry was written, 0 for good.
@@ -27,7 +28,8 @@ type rowOf struct {
 // encode makes the entry's value: the keys that were deleted, and the rows that were put,
 // each with its time to live in microseconds.
 func (t *transaction) encode() []byte {
-	raw := binary.AppendUvarint(appendText(nil, t.commit), uint64(len(t.deleted)))
+	raw := appendText(appendText(nil, t.commit), t.previous)
+	raw = binary.AppendUvarint(raw, uint64(len(t.deleted)))
 	for _, key := range t.deleted {
 		raw = appendText(raw, key)
 	}
@@ -55,7 +57,7 @@ var errEntry = errors.New("an entry of the log cannot be read")
 
 func decodeEntry(raw []byte) (t transaction, err error) {
 	d := decoder{rest: string(raw)}
-	t.commit = d.text()
+	t.commit, t.previous = d.text(), d.text()
 	for n := d.number(); n > 0 && !d.failed; n-- {
 		t.deleted = append(t.deleted, d.text())
 	}

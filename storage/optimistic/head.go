@@ -17,13 +17,14 @@ type head struct {
 	first   int64    // entry of the log
 	last    int64    // the log is empty if it is before the first
 	commit  string   // random, so that no two heads are equal
+	entry   string   // the commit that wrote the last entry; "" if the log is empty since the life began
 	turns   []string // the servers that take turns: the first commits next
 	wakes   []replica.Wake
 	wakeAll bool // there were too many
 }
 
 const (
-	headFormat   = 3
+	headFormat   = 4
 	maxWakeBytes = 64 << 10
 )
 
@@ -31,7 +32,7 @@ const (
 func (h *head) encode() string {
 	raw := []byte{headFormat, flag(h.young), flag(h.wakeAll)}
 	raw = binary.AppendUvarint(binary.AppendUvarint(raw, uint64(h.first)), uint64(h.last))
-	for _, text := range []string{h.life, h.origin, h.commit} {
+	for _, text := range []string{h.life, h.origin, h.commit, h.entry} {
 		raw = appendText(raw, text)
 	}
 	raw = binary.AppendUvarint(raw, uint64(len(h.turns)))
@@ -71,7 +72,7 @@ func decodeHead(raw string) (h head, err error) {
 		return h, errHead
 	}
 	d := decoder{rest: raw[3:]}
-	h = head{young: raw[1] == 1, wakeAll: raw[2] == 1, first: int64(d.number()), last: int64(d.number()), life: d.text(), origin: d.text(), commit: d.text()}
+	h = head{young: raw[1] == 1, wakeAll: raw[2] == 1, first: int64(d.number()), last: int64(d.number()), life: d.text(), origin: d.text(), commit: d.text(), entry: d.text()}
 	for range d.number() {
 		if d.failed {
 			break
@@ -89,11 +90,19 @@ func decodeHead(raw string) (h head, err error) {
 	return h, nil
 }
 
-// Origin is what Snapshot.Origin was when the head's life began. It is for services, which
-// read a head before they have a mirror.
-func Origin(raw string) (string, error) {
+// Head is what a service may need to know of a head. It is the zero Head where there is none.
+type Head struct {
+	Life   string
+	Origin string // what Snapshot.Origin was when the life began
+	Commit string // differs for any two heads
+	// First and Last are the bounds of the log, which is empty if the last is before the first.
+	First, Last int64
+}
+
+// ReadHead reads a head.
+func ReadHead(raw string) (Head, error) {
 	h, err := decodeHead(raw)
-	return h.origin, err
+	return Head{Life: h.life, Origin: h.origin, Commit: h.commit, First: h.first, Last: h.last}, err
 }
 
 // turn is the server that commits next; "" for any.

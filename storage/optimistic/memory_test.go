@@ -166,8 +166,8 @@ func (s *memory) withoutEnded(value []byte) []byte {
 // snapshot is what a mirror loads.
 func (s *memory) snapshot() *Snapshot {
 	snap := &Snapshot{Version: s.version, Head: s.head, HeadVersion: s.wrote, Claim: s.claim, Origin: s.origin}
-	if began, err := Origin(s.head); s.head != "" {
-		snap.Lost = err != nil || began != s.origin
+	if began, err := ReadHead(s.head); s.head != "" {
+		snap.Lost = err != nil || began.Origin != s.origin
 	}
 	for _, number := range slices.Sorted(maps.Keys(s.entries)) {
 		one := s.entries[number]

@@ -2,6 +2,7 @@ package optimistic
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -31,6 +32,7 @@ type state struct {
 	head        head
 	headVersion int64
 	claim       string
+	claimed     int64  // the version that the claim is of
 	origin      string // of the last snapshot
 	restored    bool
 	lost        bool // commits may be lost: another life has to begin
@@ -78,7 +80,7 @@ func (m *Mirror) load(s *Snapshot, known int64) (loaded bool, err error) {
 		return false, nil
 	}
 	m.log, m.state = fresh.log, state{
-		loaded: true, version: s.Version, rawHead: s.Head, head: h, headVersion: s.HeadVersion, claim: s.Claim,
+		loaded: true, version: s.Version, rawHead: s.Head, head: h, headVersion: s.HeadVersion, claim: s.Claim, claimed: s.Version,
 		origin: s.Origin, restored: s.Restored, gap: gap && !m.trusting, lost: s.Lost || m.lacks(s, &h, fresh.log),
 	}
 	m.seen = fresh.seen
@@ -107,30 +109,28 @@ func (m *Mirror) takeAll(entries []Entry, h *head) (gap bool, err error) {
 		if one.Number < h.first || one.Number > h.last {
 			continue // of a head that was lost
 		}
-		gap = gap || one.Number != next
-		next = one.Number + 1
-		if err := m.take(one); err != nil {
+		before := m.seen.ID
+		t, err := decodeEntry(one.Value)
+		if err != nil {
 			return gap, err
 		}
+		gap = gap || one.Number != next || before != "" && t.previous != before
+		next = one.Number + 1
+		m.take(one, &t)
 	}
 	if h.life == "" {
 		return len(entries) > 0, nil // what is there had a head
 	}
-	return gap || next <= h.last, nil
+	return gap || next <= h.last || h.first <= h.last && m.seen.ID != h.entry, nil
 }
 
 // take does what an entry says that is seen now.
-func (m *Mirror) take(one *Entry) error {
-	t, err := decodeEntry(one.Value)
-	if err != nil {
-		return err
-	}
+func (m *Mirror) take(one *Entry, t *transaction) {
 	now, rows := m.now(), make([]rowlog.Row, len(t.put))
 	for i := range t.put {
 		rows[i] = rowlog.Row{Key: t.put[i].key, Row: t.put[i].seen(now, one.Age)}
 	}
 	m.append(rowlog.Entry{Number: one.Number, ID: t.commit}, t.deleted, rows)
-	return nil
 }
 
 func (m *Mirror) append(e rowlog.Entry, deleted []string, put []rowlog.Row) {
@@ -170,28 +170,50 @@ func (m *Mirror) Apply(c *Change) error {
 	return err
 }
 
+var errBranch = errors.New("the log is not the continuation of what was read before")
+
+// leadsTo tells whether the next head is of a commit that came right after this one, as far
+// as the log is concerned: what it adds was written after previous.
+func (h *head) leadsTo(next *head, previous string) bool {
+	switch {
+	case h.life == "" || next.entry == "": // there was no log, or there is none any more
+		return true
+	case next.last == h.last:
+		return next.entry == h.entry
+	}
+	return previous == h.entry
+}
+
 // apply returns the head that is new, nil for none.
 func (m *Mirror) apply(c *Change) (news *head, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if c.Version <= m.state.version {
+	if c.Claim != nil && c.Version >= m.state.claimed { // the answer to a later commit may have come before
+		m.state.claim, m.state.claimed = *c.Claim, c.Version
+		m.change()
+	}
+	if c.Version <= m.state.version || c.Head == nil && c.Entry == nil && c.Removed == 0 {
 		return nil, nil //nolint:nilnil // nothing is new
+	}
+	var t transaction
+	if c.Entry != nil {
+		if t, err = decodeEntry(c.Entry.Value); err != nil {
+			return nil, err
+		}
 	}
 	if c.Head != nil {
 		h, err := decodeHead(*c.Head)
 		if err != nil {
 			return nil, err
 		}
+		if !m.trusting && !m.state.head.leadsTo(&h, t.previous) {
+			return nil, errBranch
+		}
 		m.advance(c.Version, *c.Head, h)
 		news = &h
 	}
 	if c.Entry != nil {
-		if err := m.take(c.Entry); err != nil {
-			return news, err
-		}
-	}
-	if c.Claim != nil {
-		m.state.claim = *c.Claim
+		m.take(c.Entry, &t)
 	}
 	m.state.version = c.Version
 	m.state.gap = m.state.gap || c.Removed > 0 && c.Removed >= m.state.head.first
@@ -234,8 +256,8 @@ func (m *Mirror) commit(version int64, c *Commit, h head, deleted []string, put 
 	}
 	m.advance(version, c.Head, h)
 	m.state.version = version
-	if c.Claim == m.state.claim {
-		m.state.claim = ""
+	if c.Claim != "" && c.Claim == m.state.claim {
+		m.state.claim, m.state.claimed = "", version
 	}
 	if c.Value != nil {
 		m.append(e, deleted, put)
@@ -243,6 +265,13 @@ func (m *Mirror) commit(version int64, c *Commit, h head, deleted []string, put 
 	m.log.Drop(h.first)
 	m.change()
 	return true
+}
+
+// Newest is the version of the head that the copy has, and the last entry of its log.
+func (m *Mirror) Newest() (version, last int64) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.state.headVersion, m.state.head.last
 }
 
 // await waits until the state is as wanted, and returns it.

@@ -15,7 +15,7 @@ type Service interface {
 	// It returns replica.ErrTooLarge for what never fits, and writes nothing. After any
 	// other error it may have been written.
 	Commit(ctx context.Context, c *Commit) (version int64, err error)
-	// Claim sets the claim to the server's name if there is none.
+	// Claim sets the claim to the server's name, at once or as soon as there is none.
 	Claim(ctx context.Context, server string) error
 	// Head reads the head, no older than the call, and the version that wrote it: "" and
 	// 0 where there is none.
@@ -67,7 +67,7 @@ type Entry struct {
 }
 
 // Change is what one version changed. Entries that a commit removes are before its head's
-// first; others are missed.
+// first; others are missed. A head that has no entry may be left out if a later one follows.
 type Change struct {
 	Version int64
 	Head    *string // nil if it is as it was; "" if it was deleted

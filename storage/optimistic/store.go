@@ -311,7 +311,7 @@ func (s *Store) beginLife(ctx context.Context, on *state) error {
 		h.first = h.last + 1
 	}
 	if on.gap {
-		h.first = h.last + 1 // no row is sure
+		h.first, h.entry = h.last+1, "" // no row is sure
 		s.opts.Logger.Warn("keys of the store were deleted, and not by fencelock: the locks are given up, nothing is granted for the longest TTL, and then tokens rise; find out who deletes keys there")
 	} else if on.lost {
 		s.opts.Logger.Warn("the store was restored, or has lost commits: nothing is granted for the longest TTL, and then tokens rise")
@@ -333,7 +333,7 @@ func (s *Store) commit(ctx context.Context, t *tx, late string) error {
 	for _, row := range t.changes.Put {
 		put = append(put, rowlog.Row{Key: row.Key, Row: *row.Row})
 	}
-	if len(deleted) == 0 && len(put) == 0 && t.first == h.first {
+	if len(deleted) == 0 && len(put) == 0 && len(t.changes.Wakes) == 0 && t.first == h.first {
 		return s.put(ctx, &t.on, h, nil, nil)
 	}
 	h.first, h.last = t.first, h.last+1
@@ -343,10 +343,12 @@ func (s *Store) commit(ctx context.Context, t *tx, late string) error {
 // put makes h the head, and adds an entry to the log if h has another last one.
 func (s *Store) put(ctx context.Context, on *state, h head, deleted []string, rows []rowlog.Row) error {
 	h.commit = rand.Text()
-	c := &Commit{Former: on.rawHead, Head: h.encode(), Claim: cmp.Or(on.claim, s.claimed), From: on.head.first, First: h.first}
+	c := &Commit{Former: on.rawHead, Claim: cmp.Or(on.claim, s.claimed), From: on.head.first, First: h.first}
 	if on.rawHead != "" && h.last != on.head.last {
-		c.Number, c.Value = h.last, (&transaction{h.commit, deleted, s.mirror.left(rows)}).encode()
+		h.entry = h.commit
+		c.Number, c.Value = h.last, (&transaction{h.commit, on.head.entry, deleted, s.mirror.left(rows)}).encode()
 	}
+	c.Head = h.encode()
 	version, err := s.service.Commit(ctx, c)
 	switch {
 	case errors.As(err, new(*ConflictError)), errors.Is(err, replica.ErrTooLarge):

@@ -33,6 +33,7 @@ func TestStore(t *testing.T) {
 		empty := service.save()
 		return storetest.Harness{
 			Store:  s,
+			Slack:  time.Second,
 			Reopen: func() replica.Store { return open(t, service) },
 			Lose:   func() { service.restore(empty) },
 		}
@@ -698,4 +699,98 @@ func TestASweepOnASlowService(t *testing.T) {
 			t.Errorf("%d rows are left", left)
 		}
 	})
+}
+
+// mirrorOf is a copy of a log with so many entries, whose head has the version 10.
+func mirrorOf(t *testing.T, entries int64) (*Mirror, head) {
+	t.Helper()
+	m := newMirror(func(*head) {})
+	h := head{life: "life", first: 1, last: entries}
+	snap := &Snapshot{Version: 10, HeadVersion: 10}
+	for n := range entries {
+		one := transaction{commit: fmt.Sprint("c", n+1), previous: h.entry}
+		h.entry, h.commit = one.commit, one.commit
+		snap.Log = append(snap.Log, Entry{Number: n + 1, Value: one.encode()})
+	}
+	snap.Head = h.encode()
+	if _, err := m.Load(func() (*Snapshot, error) { return snap, nil }); err != nil || m.state.ailing() {
+		t.Fatal(err, m.state)
+	}
+	return m, h
+}
+
+// The answer to a commit may come before the news of a claim that was made before it: the
+// claim is there all the same. One that the commit has taken does not come back.
+func TestClaimsThatComeLate(t *testing.T) {
+	m, h := mirrorOf(t, 1)
+	claim := func(version int64, server string) string {
+		if err := m.Apply(&Change{Version: version, Claim: &server}); err != nil {
+			t.Error(err)
+		}
+		return m.state.claim
+	}
+	commit := func(version int64, taken string) {
+		next := h
+		next.commit = fmt.Sprint("head", version)
+		m.committed(version, &Commit{Former: m.state.rawHead, Head: next.encode(), Claim: taken}, next, nil, nil)
+	}
+	commit(12, "")
+	if got := claim(11, "a"); got != "a" {
+		t.Errorf("the claim of before a commit is %q, want a", got)
+	}
+	commit(13, "a")
+	if got := claim(11, "a"); got != "" {
+		t.Errorf("the claim that was taken is %q", got)
+	}
+	if got := claim(14, "b"); got != "b" || m.state.version != 13 {
+		t.Errorf("the next claim is %q, want b; the copy is of %d, want 13", got, m.state.version)
+	}
+}
+
+// What is not the continuation of the log that was read is noticed, though its versions go
+// on: the data were restored, and other servers have gone on from there.
+func TestABranchOfTheLog(t *testing.T) {
+	for name, c := range map[string]struct {
+		entry, previous string
+		last            int64
+		wants           error
+	}{
+		"the next entry":                        {"c3", "c2", 3, nil},
+		"another head":                          {"c2", "", 2, nil},
+		"a head of another entry":               {"x2", "", 2, errBranch},
+		"a head of before":                      {"c1", "", 1, errBranch},
+		"an entry after another one":            {"x3", "x2", 3, errBranch},
+		"an entry in the place of one that was": {"x2", "c1", 2, errBranch},
+		"a log that has begun again":            {"", "", 2, nil},
+	} {
+		m, h := mirrorOf(t, 2)
+		h.commit, h.entry, h.last = "next", c.entry, c.last
+		change := &Change{Version: 20}
+		if c.previous != "" {
+			h.commit = c.entry
+			change.Entry = &Entry{Number: c.last, Value: (&transaction{commit: c.entry, previous: c.previous}).encode()}
+		}
+		if c.entry == "" {
+			h.life, h.first = "another", 3
+		}
+		raw := h.encode()
+		change.Head = &raw
+		if err := m.Apply(change); !errors.Is(err, c.wants) {
+			t.Errorf("%s: %v, want %v", name, err, c.wants)
+		}
+	}
+	m, h := mirrorOf(t, 2)
+	for name, log := range map[string][]transaction{
+		"its end is of another":     {{commit: "c1"}, {commit: "x2", previous: "c1"}},
+		"its middle is of another":  {{commit: "x1"}, {commit: "c2", previous: "c1"}},
+		"its last entry is missing": {{commit: "c1"}},
+	} {
+		snap := &Snapshot{Version: 20, HeadVersion: 20, Head: h.encode()}
+		for i := range log {
+			snap.Log = append(snap.Log, Entry{Number: int64(i + 1), Value: log[i].encode()})
+		}
+		if _, err := m.Load(func() (*Snapshot, error) { return snap, nil }); err != nil || !m.state.gap {
+			t.Errorf("%s: it is taken for whole (%v)", name, err)
+		}
+	}
 }

@@ -42,7 +42,6 @@ func Size(key string, value []byte) int { return len(key) + len(value) + rowByte
 type Entry struct {
 	Number int64
 	ID     string // tells it from another with the number, after a loss
-	Pieces int    // in how many more parts a store keeps it
 
 	keys  []string // that it put
 	bytes int

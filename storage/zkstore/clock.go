@@ -1,86 +1,123 @@
 package zkstore
 
-import "time"
+import (
+	"encoding/binary"
+	"sync"
+	"time"
 
-const (
-	// slew is by how much clocks may run apart: 1 in 500, as rule 22 has it.
-	slew = 500
-	// maxStep is by how much the leader's clock may be off what this server expects before
-	// that counts as a jump, in microseconds; as rule 22 has it.
-	maxStep = 100_000
+	"github.com/fencelock/fencelock/storage/optimistic"
 )
 
-// clock is the leader's clock as far as this process knows it. All times are in
-// microseconds; an offset is the leader's time less that of this process's monotonic
-// clock, and lies between lo and hi.
-//
-// The time of the rows is the leader's, plus a correction that stands in the log: it
-// makes up for jumps, so that the rows' time runs on as the servers' monotonic clocks
-// do. None of these runs too fast; one that stood still while its machine slept makes
-// rows stay longer, never go early.
+// clock counts time for the log. A server that writes an entry notes how much time the
+// entry before had noted, and adds what has passed since it saw that one, by a clock that
+// cannot be set. It saw that one after it was written, so between two entries there was
+// never less time than their notes differ by: a server that starts later knows how old each
+// entry is at least.
 type clock struct {
-	base  time.Time
+	mu    sync.Mutex
 	known bool
-	lo    int64
-	hi    int64
-	at    int64 // when they were right
-	low   int64 // the latest lower bound given: time does not go back
-	from  int64 // readings that were asked for before do not count
+	last  int64     // the newest entry that this server has seen
+	noted int64     // in it, in milliseconds
+	since time.Time // when this server saw it, or sent it
 }
 
-func newClock() clock { return clock{base: time.Now()} }
+// reading says that the clock showed now when the newest entry was last, which noted that.
+type reading struct{ last, noted, now int64 }
 
-// mono is this process's clock.
-func (c *clock) mono() int64 { return time.Since(c.base).Microseconds() }
-
-// reading is what the leader's clock showed, in whole milliseconds, at some time between
-// two of this process's.
-type reading struct{ sent, received, shown int64 }
-
-func (r reading) bounds() (lo, hi int64) {
-	return r.shown - r.received, r.shown + 999 - r.sent
-}
-
-// bounds are those of the offset at a time.
-func (c *clock) bounds(at int64) (lo, hi int64) {
-	drift := (at-c.at)/slew + 1
-	return c.lo - drift, c.hi + drift
-}
-
-// take learns from a reading. If that contradicts what is known, it is not learnt, and
-// step is what has to be added to the leader's time.
-func (c *clock) take(r reading) (step int64) {
-	if r.sent < c.from {
-		return 0
+// read reads the clock.
+func (c *clock) read() (r reading, known bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.known {
+		return reading{}, false
 	}
-	lo, hi := r.bounds()
-	if c.known {
-		wasLo, wasHi := c.bounds(r.received)
-		if lo > wasHi+maxStep || hi < wasLo-maxStep {
-			return wasLo - lo
-		}
-		if max(lo, wasLo) <= min(hi, wasHi) {
-			lo, hi = max(lo, wasLo), min(hi, wasHi)
+	return reading{c.last, c.noted, c.noted + time.Since(c.since).Milliseconds()}, true
+}
+
+// saw learns of an entry that was written after since.
+func (c *clock) saw(number, noted int64, since time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.known || number > c.last {
+		c.known, c.last, c.noted, c.since = true, number, noted, since
+	}
+}
+
+// begin sets the clock to a log that was read, and says how old its entries are at least.
+// The readings are of servers that may have seen this log.
+func (c *clock) begin(log []entry, readings []reading) (ages []time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ages = make([]time.Duration, len(log))
+	if c.known = len(log) > 0; !c.known {
+		return ages
+	}
+	end := log[len(log)-1]
+	c.last, c.noted, c.since = end.number, end.noted, time.Now()
+	readings = append(readings, reading{end.number, end.noted, end.noted})
+	for i, e := range log {
+		for _, r := range readings {
+			if e.number <= r.last && isOf(r, log) {
+				ages[i] = max(ages[i], time.Duration(r.now-e.noted)*time.Millisecond)
+			}
 		}
 	}
-	c.lo, c.hi, c.at, c.known = lo, hi, r.received, true
-	return 0
+	c.since = c.since.Add(-ages[len(ages)-1])
+	return ages
 }
 
-// now is the rows' time: at least low, and at most high.
-func (c *clock) now(correction int64) (low, high int64) {
-	mono := c.mono()
-	lo, hi := c.bounds(mono)
-	c.low = max(c.low, mono+lo+correction)
-	return c.low, max(c.low, mono+hi+correction)
+// isOf tells whether a reading is of this log.
+func isOf(r reading, log []entry) bool {
+	at := r.last - log[0].number
+	return at >= 0 && at < int64(len(log)) && log[at].number == r.last && log[at].noted == r.noted
 }
 
-// forget is for a new correction: what is known belongs to the one before, and so may what
-// was asked for and not answered yet.
-func (c *clock) forget() { c.known, c.low, c.from = false, 0, c.mono() }
+func (r reading) encode() []byte {
+	return binary.AppendVarint(binary.AppendVarint(binary.AppendVarint(nil, r.last), r.noted), r.now)
+}
 
-// assume takes a reading as if the leader's clock had shown so much more.
-func (c *clock) assume(r reading, more int64) {
-	lo, hi := r.bounds()
-	c.lo, c.hi, c.at, c.known = lo+more, hi+more, r.received, true
+// decodeReading reads what encode wrote. It returns false for anything else.
+func decodeReading(raw []byte) (r reading, ok bool) {
+	for _, part := range []*int64{&r.last, &r.noted, &r.now} {
+		n, size := binary.Varint(raw)
+		if size <= 0 {
+			return reading{}, false
+		}
+		*part, raw = n, raw[size:]
+	}
+	return r, len(raw) == 0
+}
+
+// entry is a znode of the log.
+type entry struct {
+	number int64
+	zxid   int64  // of the commit
+	noted  int64  // by the clock, in milliseconds
+	head   string // that came with it
+	value  []byte
+}
+
+// of is the entry for the mirror.
+func (e *entry) of(age time.Duration) optimistic.Entry {
+	return optimistic.Entry{Number: e.number, Value: e.value, Age: age}
+}
+
+// encode is what the znode holds.
+func (e *entry) encode() []byte {
+	raw := binary.AppendUvarint(binary.AppendVarint(nil, e.noted), uint64(len(e.head)))
+	return append(append(raw, e.head...), e.value...)
+}
+
+// decodeEntry reads what encode wrote. It returns false for anything else.
+func decodeEntry(number, zxid int64, raw []byte) (e entry, ok bool) {
+	noted, n := binary.Varint(raw)
+	if n <= 0 {
+		return e, false
+	}
+	length, m := binary.Uvarint(raw[n:])
+	rest := raw[n+max(m, 0):]
+	if m <= 0 || length > uint64(len(rest)) {
+		return e, false
+	}
+	return entry{number: number, zxid: zxid, noted: noted, head: string(rest[:length]), value: rest[length:]}, true
 }

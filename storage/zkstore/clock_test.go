@@ -1,20 +1,70 @@
 package zkstore
 
-import "testing"
+import (
+	"testing"
+	"testing/synctest"
+	"time"
 
-// A reading that was asked for before a correction, and is answered after it, may be of
-// before the jump.
-func TestLateReadings(t *testing.T) {
-	c := newClock()
-	late := reading{sent: c.mono(), received: c.mono(), shown: 1_000_000}
-	for c.mono() == late.sent { // its clock has ticked
+	"pgregory.net/rapid"
+)
+
+// Entries are never older for a server that starts than they are. What one server has
+// written without a stop is as old as it is.
+func TestTheClock(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(r *rapid.T) {
+		synctest.Test(t, func(t *testing.T) { t.Helper(); runClocks(t, r) })
+	})
+}
+
+func runClocks(t *testing.T, r *rapid.T) {
+	t.Helper()
+	var log []entry
+	var sent []time.Time // of each
+	var left []reading
+	servers := make([]*clock, rapid.IntRange(1, 3).Draw(r, "servers"))
+	start := func() *clock {
+		c := &clock{}
+		ages := c.begin(log, left)
+		for i, age := range ages {
+			if truth := time.Since(sent[i]); age > truth {
+				t.Fatalf("entry %d was sent %s ago, and is taken for one of %s", i+1, truth, age)
+			}
+			if truth := time.Since(sent[i]); len(servers) == 1 && len(left) > 0 && truth-age > time.Duration(len(log)+2)*time.Millisecond {
+				t.Fatalf("entry %d was sent %s ago, and is taken for one of %s", i+1, truth, age)
+			}
+		}
+		return c
 	}
-	c.forget()
-	if step := c.take(late); step != 0 || c.known {
-		t.Errorf("step %d, known: %t", step, c.known)
+	for i := range servers {
+		servers[i] = start()
 	}
-	now := c.mono()
-	if c.take(reading{sent: now, received: now, shown: 2_000_000}); !c.known {
-		t.Error("a reading of after the correction does not count")
+	wait := func() { time.Sleep(time.Duration(rapid.IntRange(0, 5000).Draw(r, "ms")) * time.Millisecond) }
+	for range rapid.IntRange(1, 30).Draw(r, "steps") {
+		s := rapid.IntRange(0, len(servers)-1).Draw(r, "server")
+		c := servers[s]
+		switch rapid.SampledFrom([]string{"commit", "commit", "read", "restart", "wait"}).Draw(r, "step") {
+		case "commit": // it has read everything, some of it long after it was written
+			for i := range log {
+				c.saw(log[i].number, log[i].noted, time.Now())
+			}
+			before := time.Now()
+			at, _ := c.read()
+			e := entry{number: int64(len(log) + 1), noted: at.now}
+			log, sent = append(log, e), append(sent, before)
+			wait()
+			c.saw(e.number, e.noted, before)
+		case "read":
+			if at, known := c.read(); known {
+				left = []reading{at}
+			}
+		case "restart":
+			if at, known := c.read(); known {
+				left = []reading{at}
+			}
+			servers[s] = start()
+		case "wait":
+			wait()
+		}
 	}
 }

@@ -2,204 +2,193 @@ package zkstore
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"strconv"
 	"time"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/fencelock/fencelock/lockcore/replica"
+	"github.com/fencelock/fencelock/storage/optimistic"
 )
 
 const (
-	// maxInline is how much of an entry is in its own znode. A server takes requests of
-	// 1 MB at most by default (jute.maxbuffer).
-	maxInline = 600 << 10
-	// maxRequest is how large a request may be.
-	maxRequest = maxInline + 40<<10
-	// claimAfter is how often a transaction is overtaken before the server asks the others
-	// to let it pass, and claimPause how long they do at most.
-	claimAfter = 2
-	claimPause = 30 * time.Millisecond
+	// maxRequest is how large a request may be. A server takes 1 MiB by default.
+	maxRequest = 1_000_000
+	// maxRemoved is how many entries a commit removes itself.
+	maxRemoved = 100
 )
 
-func newID() string { return rand.Text()[:16] }
-
-// commitError is one of the commit itself: it may have taken effect.
-type commitError struct{ error }
-
-func (e *commitError) Unwrap() error { return e.error }
-
-// commit makes an attempt the next entry of the log. It returns false if another server's
-// transaction is that. Whatever is not certain is asked again with the very same request,
-// which takes effect at most once.
-func (s *Store) commit(ctx context.Context, a attempt) (committed bool, err error) {
-	body := a.entry.body()
-	if len(body) > maxInline {
-		a.entry.pieces = (len(body) + maxInline - 1) / maxInline
-		if err := s.writePieces(ctx, a.entry, body); err != nil {
-			return false, err
-		}
-		body = nil
+// Commit writes c in one request; see optimistic.Service. A request whose answer was lost is
+// sent again: it takes effect at most once.
+func (s *service) Commit(ctx context.Context, c *optimistic.Commit) (version int64, err error) {
+	sent := time.Now()
+	at, _ := s.clock.read()
+	e := &entry{number: c.Number, noted: at.now, head: c.Head, value: c.Value}
+	request, err := s.requestOf(c, e)
+	if err != nil {
+		return 0, err
 	}
-	ops := s.operations(a, body)
+	version, err = s.send(ctx, c, request)
+	if err != nil {
+		return 0, err
+	}
+	if c.Value != nil {
+		s.clock.saw(c.Number, at.now, sent) // before the copy has it
+	}
+	if request.leaves {
+		s.clean(c.First)
+	}
+	_, err = s.saw(c.Head, version)
+	return version, err
+}
+
+// request is what a commit sends.
+type request struct {
+	ops    []any
+	claim  int  // the one that removes the claim, the last; 0 for none
+	leaves bool // entries that another request has to delete
+}
+
+func (s *service) requestOf(c *optimistic.Commit, e *entry) (r request, err error) {
+	former, err := optimistic.ReadHead(c.Former)
+	if err != nil {
+		return r, err
+	}
+	next, err := optimistic.ReadHead(c.Head)
+	if err != nil {
+		return r, err
+	}
+	size := len(c.Head)
+	if c.Former == "" {
+		r.ops = append(r.ops, &zk.CreateRequest{Path: s.path(headName), Acl: s.acl})
+	} else {
+		r.ops = append(r.ops, &zk.DeleteRequest{Path: s.path(headName, former.Commit), Version: -1})
+	}
+	r.ops = append(r.ops, &zk.SetDataRequest{Path: s.path(headName), Data: []byte(c.Head), Version: -1},
+		&zk.CreateRequest{Path: s.path(headName, next.Commit), Acl: s.acl})
+	if c.Value != nil {
+		raw := e.encode()
+		size += len(raw)
+		r.ops = append(r.ops, &zk.CreateRequest{Path: s.entryPath(c.Number), Data: raw, Acl: s.acl})
+	}
+	r.leaves = former.Life != next.Life || c.First-c.From > maxRemoved // some of a former life's may be gone
+	for number := c.From; number < c.First && !r.leaves; number++ {
+		r.ops = append(r.ops, &zk.DeleteRequest{Path: s.entryPath(number), Version: -1})
+	}
+	if c.Claim != "" {
+		r.claim = len(r.ops)
+		r.ops = append(r.ops, &zk.DeleteRequest{Path: s.path(claimsName, c.Claim), Version: -1})
+	}
+	if size+100*len(r.ops) > maxRequest {
+		return r, replica.ErrTooLarge
+	}
+	return r, nil
+}
+
+func (s *service) send(ctx context.Context, c *optimistic.Commit, r request) (version int64, err error) {
 	for {
-		s.mu.Lock()
-		sent := s.clock.mono()
-		s.mu.Unlock()
-		results, err := s.multi(ctx, ops...)
+		results, err := call(ctx, s.session, func(conn *zk.Conn) ([]zk.MultiResponse, error) { return conn.Multi(r.ops...) })
 		switch {
+		case err == nil && len(results) == len(r.ops):
+			return results[1].Stat.Mzxid, nil
 		case err == nil:
-			s.committed(a, sent, results[clockResult].Stat)
-			return true, nil
+			return 0, fmt.Errorf("the server answers %d operations of %d", len(results), len(r.ops))
+		case isConflict(err) && r.claim > 0 && failed(results) == r.claim: // the claim was taken back
+			r.ops, r.claim = r.ops[:r.claim], 0
 		case isConflict(err):
-			return s.overtaken(ctx, a.entry)
-		case !passing(err):
-			return false, err
-		case !pause(ctx, retryPause):
-			return false, &commitError{fmt.Errorf("commit: %w", err)}
+			return s.overtaken(ctx, c, err)
+		case !passing(err) || !pause(ctx, retryPause):
+			return 0, err
 		}
 	}
 }
 
-// overtaken finds out who has made the next entry: perhaps this server, by a request whose
+// failed is the operation that a request failed at; -1 for none.
+func failed(results []zk.MultiResponse) int {
+	for i, r := range results {
+		if r.Error != nil {
+			return i
+		}
+	}
+	return -1
+}
+
+var (
+	errUncertain = errors.New("too much was committed since then to tell what became of this transaction")
+	errMissing   = errors.New("a znode of the log is missing, or there is one too many: the log is read again")
+)
+
+// overtaken finds out which head there is: perhaps that of this commit, by a request whose
 // answer was lost.
-func (s *Store) overtaken(ctx context.Context, e *entry) (mine bool, err error) {
-	if err := s.catchUp(ctx, e.previous); err != nil {
-		return false, &commitError{fmt.Errorf("commit: %w", err)}
+func (s *service) overtaken(ctx context.Context, c *optimistic.Commit, why error) (version int64, err error) {
+	h, err := s.readHead(ctx)
+	if err != nil {
+		return 0, err
 	}
-	s.mu.Lock()
-	at := e.last - s.mirror.first
-	if at < 0 { // its place was cleaned meanwhile
-		s.mu.Unlock()
-		return false, &commitError{errUncertain}
+	switch {
+	case h.raw == c.Head:
+		return h.zxid, nil
+	case h.raw == c.Former:
+		s.readAgain()
+		return 0, fmt.Errorf("%w (%w)", errMissing, why)
+	case c.Value == nil:
+		return 0, &optimistic.ConflictError{Version: h.zxid}
+	case c.Number < h.First: // the log is cleaned up to there
+		return 0, errUncertain
 	}
-	mine = at < int64(len(s.mirror.Entries)) && s.mirror.Entries[at].ID == e.id
-	s.mu.Unlock()
-	if !mine {
-		s.deletePieces(ctx, e.id, e.pieces)
+	e, err := s.entry(ctx, c.Number)
+	switch {
+	case err == nil && e.head == c.Head:
+		return e.zxid, nil
+	case err == nil || errors.Is(err, zk.ErrNoNode):
+		return 0, &optimistic.ConflictError{Version: h.zxid}
 	}
-	return mine, nil
+	return 0, err
 }
 
-var errUncertain = errors.New("too many later commits hide whether this one succeeded")
-
-// clockResult is which of the operations shows the leader's clock.
-const clockResult = 2
-
-// operations are those of one request: all of them are done, or none.
-func (s *Store) operations(a attempt, body []byte) []any {
-	ops := []any{
-		&zk.DeleteRequest{Path: s.headPath(a.entry.previous), Version: -1}, // nothing newer was committed
-		&zk.CreateRequest{Path: s.headPath(a.entry.id), Acl: s.acl},
-		&zk.SetDataRequest{Path: s.path("clock"), Data: a.entry.encode(), Version: -1},
-		&zk.CreateRequest{Path: s.entryPath(a.entry.last), Data: append(a.entry.front(), body...), Acl: s.acl},
+// readHead reads the head as this server's connection sees it.
+func (s *service) readHead(ctx context.Context) (headNode, error) {
+	h, err := persistently(ctx, s.session, s.getHead)
+	if err != nil || h.raw == "" {
+		return h, err
 	}
-	for i, old := range a.removed {
-		ops = append(ops, &zk.DeleteRequest{Path: s.entryPath(a.first + int64(i)), Version: -1})
-		for piece := range old.Pieces {
-			ops = append(ops, &zk.DeleteRequest{Path: s.piecePath(old.ID, piece), Version: -1})
+	return s.saw(h.raw, h.zxid)
+}
+
+// entry reads an entry of the log.
+func (s *service) entry(ctx context.Context, number int64) (*entry, error) {
+	return persistently(ctx, s.session, func(c *zk.Conn) (*entry, error) {
+		raw, stat, err := c.Get(s.entryPath(number))
+		if err != nil {
+			return nil, err
 		}
-	}
-	return ops
-}
-
-// committed notes what was committed.
-func (s *Store) committed(a attempt, sent int64, clock *zk.Stat) {
-	s.advance(a.entry)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.clock.known {
-		s.learn(sent, clock)
-	}
-	s.yield = clock.NumChildren > 0 && !s.contended
-}
-
-// advance applies an entry and delivers its messages, if it is the next one.
-func (s *Store) advance(e *entry) (next bool) {
-	s.mu.Lock()
-	next = e.previous == s.mirror.id
-	if next {
-		if e.correction != s.mirror.correction {
-			s.clock.forget()
-			s.step = 0
+		e, ok := decodeEntry(number, stat.Czxid, raw)
+		if !ok {
+			return nil, fmt.Errorf("%s: %w", s.entryPath(number), errCorrupt)
 		}
-		s.lost = s.lost && e.generation == s.mirror.generation
-		s.mirror.apply(e)
-		close(s.advanced)
-		s.advanced = make(chan struct{})
-	}
-	s.mu.Unlock()
-	if next {
-		s.deliver(e.messages)
-	}
-	return next
-}
-
-func (s *Store) headPath(id string) string { return s.path("head", id) }
-
-func (s *Store) entryPath(number int64) string {
-	return s.path("log", strconv.FormatInt(number, 10))
-}
-
-func (s *Store) piecePath(id string, piece int) string {
-	return s.path("pieces", id+"-"+strconv.Itoa(piece))
-}
-
-// writePieces writes a large entry's body ahead. Pieces of no entry are deleted by who
-// comes next (deleteStrays).
-func (s *Store) writePieces(ctx context.Context, e *entry, body []byte) error {
-	for piece := range e.pieces {
-		part := body[piece*maxInline : min((piece+1)*maxInline, len(body))]
-		_, err := call(ctx, s.session, func(c *zk.Conn) (string, error) {
-			return c.Create(s.piecePath(e.id, piece), part, zk.FlagPersistent, s.acl)
-		})
-		if err != nil && err != zk.ErrNodeExists { //nolint:errorlint // the client does not wrap its errors
-			return err
-		}
-	}
-	return nil
-}
-
-func (s *Store) deletePieces(ctx context.Context, id string, pieces int) {
-	for piece := range pieces {
-		_ = s.remove(ctx, s.piecePath(id, piece)) // else deleteStrays does
-	}
-}
-
-func (s *Store) remove(ctx context.Context, path string) error {
-	_, err := call(ctx, s.session, func(c *zk.Conn) (struct{}, error) { return struct{}{}, c.Delete(path, -1) })
-	return err
-}
-
-// claim asks the others to let this server pass, once it was overtaken too often: they see
-// that the clock has a child.
-func (s *Store) claim(ctx context.Context) {
-	s.mu.Lock()
-	s.contended = true
-	s.mu.Unlock()
-	_, _ = call(ctx, s.session, func(c *zk.Conn) (string, error) { // without it, this server tries on
-		return c.Create(s.path("clock", "claim"), nil, zk.FlagEphemeral, s.acl)
+		return &e, nil
 	})
 }
 
-// giveWay ends this server's claim, or waits until one of another server's had its turn.
-func (s *Store) giveWay(ctx context.Context) {
-	s.mu.Lock()
-	contended, yield, advanced := s.contended, s.yield, s.advanced
-	s.contended, s.yield = false, false
-	s.mu.Unlock()
-	if contended {
-		s.done.Go(func() { _ = s.remove(s.ctx, s.path("clock", "claim")) }) // or it ends with the session
-	}
-	if !yield {
-		return
-	}
-	timer := time.NewTimer(claimPause)
-	defer timer.Stop()
+// readAgain has Follow read everything again.
+func (s *service) readAgain() {
 	select {
-	case <-advanced:
-	case <-timer.C:
-	case <-ctx.Done():
+	case s.again <- struct{}{}:
+	default:
 	}
+}
+
+// clean deletes the entries before the first: those of a log that has begun again, and those
+// that were too many for one commit. What it leaves, the next one deletes.
+func (s *service) clean(first int64) {
+	s.done.Go(func() {
+		names, err := s.children(s.ctx, s.path(logName))
+		for _, name := range names {
+			if number, bad := strconv.ParseInt(name, 10, 64); bad == nil && number < first && err == nil {
+				err = s.remove(s.ctx, s.path(logName, name))
+			}
+		}
+	})
 }

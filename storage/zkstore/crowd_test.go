@@ -15,12 +15,11 @@ import (
 func TestSoakManyLeases(t *testing.T) {
 	z := testenv.StartZooKeeper(t, 1, "-Xmx512m")[0]
 	opts := patient()
-	opts.sweep = sweeping{}
 	url := Scheme + z.Addr() + "/fencelock"
 	store := openStore(t, url, opts)
 	node := openNode(t, store, replica.Options{Rules: replica.Rules{CounterTTL: 10 * time.Second}, Bootstrap: true})
 	report := crowdtest.NewReport(t, func() string {
-		entries, bytes, rows := store.shape()
+		entries, bytes, rows := shape(t, store)
 		return fmt.Sprintf("%d rows, %d entries of %.1f MB in ZooKeeper, %.0f MB on disk", rows, entries, float64(bytes)/1e6, float64(z.DiskBytes())/1e6)
 	})
 	crowdtest.Run(t, crowdtest.Start(t, node), report, func() {
@@ -31,7 +30,7 @@ func TestSoakManyLeases(t *testing.T) {
 		t.Logf("another server has read all after %s", time.Since(fresh).Round(time.Millisecond))
 	})
 	testenv.Eventually(t, 2*time.Minute, func() error {
-		if entries, bytes, rows := store.shape(); rows > 100 || bytes > 1<<20 {
+		if entries, bytes, rows := shape(t, store); rows > 100 || bytes > 1<<20 {
 			return fmt.Errorf("%d rows in %d entries of %d bytes stay", rows, entries, bytes)
 		}
 		return nil

@@ -13,14 +13,14 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// isConflict: head is not as this server knew it, or an entry is there already, or gone.
+// isConflict: a znode is not as this server knew it.
 func isConflict(err error) bool {
 	return errors.Is(err, zk.ErrBadVersion) || errors.Is(err, zk.ErrNodeExists) || errors.Is(err, zk.ErrNoNode)
 }
 
 // passing tells failures that may not happen again. What was asked for may have happened.
 func passing(err error) bool {
-	if err == nil || isConflict(err) || errors.Is(err, errBuffer) || errors.Is(err, errForeign) || errors.Is(err, errCorrupt) || errors.As(err, new(*foreignError)) {
+	if err == nil || isConflict(err) || errors.Is(err, errBuffer) || errors.Is(err, errForeign) || errors.Is(err, errFormer) || errors.Is(err, errCorrupt) || errors.As(err, new(*foreignError)) {
 		return false
 	}
 	for _, refusal := range []error{
@@ -36,6 +36,12 @@ func passing(err error) bool {
 var errBuffer = fmt.Errorf("the servers close the connection on a request of %d kB: their jute.maxbuffer is too small. "+
 	"Set it to its default of 1 MB or more on every server of the ensemble, and restart them (-Djute.maxbuffer=1048575)", maxRequest>>10)
 
+var (
+	errForeign = errors.New("holds data that are not fencelock's: give the cluster its own path")
+	errFormer  = errors.New("the path was written by another version of fencelock, with another format: use that one, or another path")
+	errCorrupt = errors.New("it cannot be read")
+)
+
 // foreignError: the path has something of somebody else.
 type foreignError struct {
 	path string
@@ -50,7 +56,7 @@ func (e *foreignError) Error() string {
 }
 
 // explained says what to do about an error of Open.
-func (s *Store) explained(err error) error {
+func (s *service) explained(err error, patience time.Duration) error {
 	who := "the URL names no user and password"
 	if s.target.user != "" {
 		who = "perhaps the password of the user " + s.target.user + " is another one (ZooKeeper does not say)"
@@ -67,7 +73,7 @@ func (s *Store) explained(err error) error {
 		if waits := leaderless(s.target.hosts); waits != nil {
 			return fmt.Errorf("the ensemble has no leader: %s runs, but serves no client until a majority of the ensemble runs: start the other servers: %w", strings.Join(waits, ", "), why)
 		}
-		return fmt.Errorf("no server of %s opened a session within %s: %w. Check the addresses, and that a majority of the ensemble runs", strings.Join(s.target.hosts, ", "), s.opts.Patience, why)
+		return fmt.Errorf("no server of %s opened a session within %s: %w. Check the addresses, and that a majority of the ensemble runs", strings.Join(s.target.hosts, ", "), patience, why)
 	}
 	return err
 }

@@ -45,16 +45,16 @@ func TestSoakIncarnations(t *testing.T) {
 	if a, _ := getRow(t, s, "a"); a != "1" || now.Incarnation == before.Incarnation {
 		t.Errorf("after a restore: row %q, %+v, was %+v", a, now, before)
 	}
-	if seen := statusOf(t, restored); seen != now || restored.Young() {
-		t.Errorf("another server sees %+v, young: %t; want %+v", seen, restored.Young(), now)
+	if seen := statusOf(t, restored); seen != now || young(t, restored) {
+		t.Errorf("another server sees %+v, young: %t; want %+v", seen, young(t, restored), now)
 	}
 
 	z.Kill()
 	z.Wipe()
 	z.Restart()
 	wiped := statusOf(t, s)
-	if a, _ := getRow(t, s, "a"); a != "" || wiped.Incarnation == now.Incarnation || s.Young() {
-		t.Errorf("after a loss of everything: row %q, %+v, was %+v, young: %t", a, wiped, now, s.Young())
+	if a, _ := getRow(t, s, "a"); a != "" || wiped.Incarnation == now.Incarnation || young(t, s) {
+		t.Errorf("after a loss of everything: row %q, %+v, was %+v, young: %t", a, wiped, now, young(t, s))
 	}
 }
 

@@ -50,55 +50,6 @@ func TestAPathTooSlowForLargeRequests(t *testing.T) {
 	putRow(t, s, "k", "1", 0)
 }
 
-// What was read at different times is of one log, or is read again.
-func TestEntriesOfOneLog(t *testing.T) {
-	entries := func(ids ...string) (read map[int64]*entry) {
-		read = make(map[int64]*entry)
-		for i := 1; i < len(ids); i++ {
-			read[int64(i)] = &entry{header: header{id: ids[i]}, previous: ids[i-1]}
-		}
-		return read
-	}
-	for name, c := range map[string]struct {
-		head string
-		read map[int64]*entry
-		want bool
-	}{
-		"one log":                               {"c", entries("", "a", "b", "c"), true},
-		"its end is of another":                 {"x", entries("", "a", "b", "c"), false},
-		"its beginning is of another":           {"c", map[int64]*entry{1: {header: header{id: "x"}}, 2: entries("", "a", "b")[2], 3: entries("", "a", "b", "c")[3]}, false},
-		"the first one's past is of no account": {"c", entries("y", "a", "b", "c"), true},
-	} {
-		if got := isChain(header{first: 1, last: 3, id: c.head}, c.read); got != c.want {
-			t.Errorf("%s: %t", name, got)
-		}
-	}
-	if !isChain(header{first: 4, last: 3, id: "z"}, nil) {
-		t.Error("an empty log is one")
-	}
-}
-
-// What an attempt has read is not taken for a part of a log that has gone on from a backup
-// meanwhile.
-func TestALogThatIsAnotherOneMeanwhile(t *testing.T) {
-	t.Parallel()
-	s := openStore(t, newURL(t), patient())
-	for _, value := range []string{"1", "2", "3"} {
-		putRow(t, s, "k"+value, value, 0)
-	}
-	s.reading <- struct{}{}
-	defer func() { <-s.reading }()
-	last := s.lastEntry()
-	s.partial = map[int64]*entry{last: {header: header{last: last, id: "other"}, previous: "another"}, last + 1000: {}}
-	m, _, err := s.load(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, there := m.Get("k3"); !there || s.partial != nil {
-		t.Errorf("the row is there: %t; still kept: %v", there, s.partial)
-	}
-}
-
 // An entry that takes longer to send than a server may not answer is read all the same: what
 // counts is that the server sends. Here it is one of a sweep whose answer was lost.
 func TestALargeEntryOnASlowPath(t *testing.T) {
@@ -117,10 +68,11 @@ func TestALargeEntryOnASlowPath(t *testing.T) {
 	slow := openStore(t, Scheme+path.Addr()+url[len(Scheme+z):], Options{Timeout: 600 * time.Millisecond, Patience: 30 * time.Second})
 	path.Delay(40 * time.Millisecond) // for each 32 kB
 	testenv.Eventually(t, 2*time.Minute, func() error {
-		if _, _, left := slow.shape(); left > 0 {
-			return fmt.Errorf("%d rows are left", left)
+		left, err := countRows(t.Context(), slow)
+		if left > 0 {
+			err = fmt.Errorf("%d rows are left", left)
 		}
-		return nil
+		return err
 	})
 }
 
@@ -188,14 +140,15 @@ func TestASweepOfRefusedRequests(t *testing.T) {
 	var most atomic.Uint32
 	most.Store(1 << 20)
 	s := openStore(t, Scheme+refusing(t, z, &most)+url[len(Scheme+z):], Options{
-		Timeout: time.Second, Patience: time.Minute, sweep: sweeping{rest: 50 * time.Millisecond},
+		Timeout: time.Second, Patience: time.Minute,
 	})
 	most.Store(100 << 10)
 	_ = filler.Close()
 	testenv.Eventually(t, time.Minute, func() error {
-		if _, _, left := s.shape(); left > 0 {
-			return fmt.Errorf("%d rows are left", left)
+		left, err := countRows(t.Context(), s)
+		if left > 0 {
+			err = fmt.Errorf("%d rows are left", left)
 		}
-		return nil
+		return err
 	})
 }

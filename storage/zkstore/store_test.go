@@ -2,22 +2,22 @@ package zkstore
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-zookeeper/zk"
+
 	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore/replica"
 	"github.com/fencelock/fencelock/lockcore/replica/storetest"
-	"github.com/fencelock/fencelock/storage/overlay"
-	"github.com/fencelock/fencelock/storage/rowlog"
 )
 
 // patient are options for tests whose operations must not time out on a busy machine.
 func patient() Options {
-	return Options{Timeout: time.Minute, Patience: time.Minute, sweep: sweeping{rest: 50 * time.Millisecond}}
+	return Options{Timeout: time.Minute, Patience: time.Minute}
 }
 
 // newURL is a path of a test's own on the server that all share.
@@ -36,13 +36,26 @@ func openStore(tb testing.TB, url string, opts Options) *Store {
 	return s
 }
 
-// reincarnate makes the log another one with the same rows.
+// reincarnate begins another incarnation with the same rows: the data go back to what they
+// were before a commit.
 func reincarnate(tb testing.TB, s *Store) {
 	tb.Helper()
 	was := statusOf(tb, s)
-	s.mu.Lock()
-	s.lost = true
-	s.mu.Unlock()
+	before := s.service.newest()
+	putRow(tb, s, "committed in vain", "", time.Millisecond)
+	after := s.service.newest()
+	if after.First != before.First {
+		reincarnate(tb, s) // the commit has cleaned the log
+		return
+	}
+	_, err := s.service.session.present().Multi(
+		&zk.DeleteRequest{Path: s.service.path(headName, after.Commit), Version: -1},
+		&zk.CreateRequest{Path: s.service.path(headName, before.Commit), Acl: s.service.acl},
+		&zk.SetDataRequest{Path: s.service.path(headName), Data: []byte(before.raw), Version: -1},
+		&zk.DeleteRequest{Path: s.service.entryPath(after.Last), Version: -1})
+	if err != nil {
+		tb.Fatal(err)
+	}
 	if statusOf(tb, s) == was {
 		tb.Fatal("the incarnation is the same")
 	}
@@ -60,6 +73,16 @@ func statusOf(tb testing.TB, s *Store) (status replica.Status) {
 	return status
 }
 
+// young is whether the store takes its rows for all that there ever were.
+func young(tb testing.TB, s *Store) bool {
+	tb.Helper()
+	young, err := s.Store.Young(tb.Context())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return young
+}
+
 func TestStore(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T) storetest.Harness {
@@ -68,6 +91,7 @@ func TestStore(t *testing.T) {
 		s := openStore(t, url, patient())
 		return storetest.Harness{
 			Store: s,
+			Slack: time.Second,
 			Reopen: func() replica.Store {
 				if err := s.Close(); err != nil {
 					t.Error(err)
@@ -75,62 +99,9 @@ func TestStore(t *testing.T) {
 				s = openStore(t, url, patient())
 				return s
 			},
-			Lose: func() { deletePath(t, s, s.target.path) },
+			Lose: func() { deletePath(t, s, s.service.target.path) },
 		}
 	})
-}
-
-// What had ended for a transaction that wrote has ended for those after it, also where the
-// leader's time is known less exactly. One that wrote nothing costs nothing.
-func TestAnEndIsTheSameForAll(t *testing.T) {
-	m := newMirror(header{})
-	m.Put(rowlog.Row{Key: "lock", Row: overlay.Row{Value: []byte("1"), Ends: 1000}})
-	for name, c := range map[string]struct {
-		low    int64
-		writes bool
-		want   []string
-	}{
-		"ended":           {1000, true, []string{"lock"}},
-		"perhaps ended":   {999, true, nil},
-		"nothing written": {1000, false, nil},
-	} {
-		tx := newTx(m, c.low, 1001)
-		if raw, _ := tx.Get("lock"); (raw == nil) != (c.low >= 1000) {
-			t.Errorf("%s: the row is %q", name, raw)
-		}
-		if c.writes {
-			tx.Put("counter", nil, time.Hour)
-		}
-		if e := tx.entry(); (e != nil) != c.writes || e != nil && !slices.Equal(e.deleted, c.want) {
-			t.Errorf("%s: the entry is %+v, want that it deletes %q", name, e, c.want)
-		}
-	}
-}
-
-// A commit that is answered while the log is read again is no loss: the incarnation stays.
-func TestACommitWhileTheLogIsRead(t *testing.T) {
-	t.Parallel()
-	opts := patient()
-	var during func()
-	opts.read = func() {
-		if f := during; f != nil {
-			during = nil
-			f()
-		}
-	}
-	s := openStore(t, newURL(t), opts)
-	putRow(t, s, "k", "1", 0)
-	before := statusOf(t, s)
-	s.reading <- struct{}{}
-	during = func() { putRow(t, s, "k", "2", 0) }
-	err := s.reload(t.Context())
-	<-s.reading
-	if err != nil {
-		t.Fatal(err)
-	}
-	if k, _ := getRow(t, s, "k"); k != "2" || statusOf(t, s) != before {
-		t.Errorf("row %q, want 2; %v, was %v", k, statusOf(t, s), before)
-	}
 }
 
 // What an operator deletes is missed, by a server that runs and by one that starts: another
@@ -138,13 +109,12 @@ func TestACommitWhileTheLogIsRead(t *testing.T) {
 func TestDeletions(t *testing.T) {
 	t.Parallel()
 	for name, del := range map[string]func(s *Store) string{
-		"the clock":      func(s *Store) string { return s.path("clock") },
-		"the head":       func(s *Store) string { return s.path("head") },
-		"the log":        func(s *Store) string { return s.path("log") },
-		"an entry":       func(s *Store) string { return s.entryPath(s.lastEntry()) },
-		"the last entry": func(s *Store) string { return s.entryPath(s.lastEntry() - 1) },
-		"pieces":         func(s *Store) string { return s.path("pieces") },
-		"everything":     func(s *Store) string { return s.target.path },
+		"the head":       func(s *Store) string { return s.service.path(headName) },
+		"its mark":       func(s *Store) string { return s.service.path(headName, s.service.newest().Commit) },
+		"the log":        func(s *Store) string { return s.service.path(logName) },
+		"an entry":       func(s *Store) string { return s.service.entryPath(s.lastEntry() - 1) },
+		"the last entry": func(s *Store) string { return s.service.entryPath(s.lastEntry()) },
+		"everything":     func(s *Store) string { return s.service.target.path },
 	} {
 		for _, runs := range []bool{true, false} {
 			if name == "everything" && !runs {
@@ -154,7 +124,7 @@ func TestDeletions(t *testing.T) {
 				t.Parallel()
 				url := newURL(t)
 				s, operator := openStore(t, url, patient()), openStore(t, newURL(t), patient())
-				putRow(t, s, "k", strings.Repeat("x", 2*maxInline), 0)
+				putRow(t, s, "k", strings.Repeat("x", 500_000), 0)
 				putRow(t, s, "l", "1", 0)
 				before, path := statusOf(t, s), del(s)
 				if !runs {
@@ -171,8 +141,8 @@ func TestDeletions(t *testing.T) {
 					now := statusOf(t, server)
 					k, _ := getRow(t, server, "k")
 					l, _ := getRow(t, server, "l")
-					if now.Incarnation == before.Incarnation || k != "" || l != "" || server.Young() {
-						t.Errorf("incarnation %v, was %v; rows of %d and %d bytes are left; young: %t", now, before, len(k), len(l), server.Young())
+					if now.Incarnation == before.Incarnation || k != "" || l != "" || young(t, server) {
+						t.Errorf("incarnation %v, was %v; rows of %d and %d bytes are left; young: %t", now, before, len(k), len(l), young(t, server))
 					}
 				}
 				putRow(t, s, "k", "2", 0)
@@ -180,9 +150,9 @@ func TestDeletions(t *testing.T) {
 					t.Errorf("row %q, want 2", k)
 				}
 				testenv.Eventually(t, 20*time.Second, func() error {
-					names, err := other.children(t.Context(), other.path("log"))
-					if entries, _, _ := other.shape(); err == nil && len(names) != entries {
-						err = fmt.Errorf("%d entries stay, %d are in use", len(names), entries)
+					names, err := other.service.children(t.Context(), other.service.path(logName))
+					if h := other.service.newest(); err == nil && len(names) != int(h.Last-h.First+1) {
+						err = fmt.Errorf("%d entries stay, %d are in use", len(names), h.Last-h.First+1)
 					}
 					return err
 				})
@@ -194,15 +164,58 @@ func TestDeletions(t *testing.T) {
 // deletePath deletes a path as an operator does.
 func deletePath(tb testing.TB, s *Store, path string) {
 	tb.Helper()
-	conn := s.session.present()
-	names, _, err := conn.Children(path)
-	if err != nil {
-		tb.Fatal(err)
+	conn := s.service.session.present()
+	testenv.Eventually(tb, 20*time.Second, func() error {
+		names, _, err := conn.Children(path)
+		for _, name := range names {
+			deletePath(tb, s, path+"/"+name)
+		}
+		if err == nil {
+			err = conn.Delete(path, -1)
+		}
+		if errors.Is(err, zk.ErrNoNode) {
+			return nil
+		}
+		return err
+	})
+}
+
+// A znode without which servers cannot take turns comes back, and nothing else changes.
+func TestDeletedClaims(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, newURL(t), patient())
+	putRow(t, s, "k", "1", 0)
+	before := statusOf(t, s)
+	deletePath(t, s, s.service.path(claimsName))
+	testenv.Eventually(t, 20*time.Second, func() error {
+		return s.service.Claim(t.Context(), "server")
+	})
+	if k, _ := getRow(t, s, "k"); k != "1" || statusOf(t, s) != before {
+		t.Errorf("row %q, %v, was %v", k, statusOf(t, s), before)
 	}
-	for _, name := range names {
-		deletePath(tb, s, path+"/"+name)
-	}
-	if err := conn.Delete(path, -1); err != nil {
-		tb.Fatal(err)
+}
+
+// ZooKeeper's limit of a request is kept: up to it a transaction is one, above it is refused
+// and nothing is written.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, newURL(t), patient())
+	for _, c := range []struct {
+		rows, size int
+		tooLarge   bool
+	}{{1, 10, false}, {30_000, 10, false}, {100, 9_500, false}, {100, 11_000, true}, {100_000, 10, true}} {
+		before := s.lastEntry()
+		err := s.Update(t.Context(), func(tx replica.Tx) error {
+			for i := range c.rows {
+				tx.Put(fmt.Sprintf("row%05d", i), make([]byte, c.size), time.Hour)
+			}
+			return nil
+		})
+		if c.tooLarge != errors.Is(err, replica.ErrTooLarge) || !c.tooLarge && err != nil {
+			t.Errorf("%d rows of %d bytes: %v", c.rows, c.size, err)
+		}
+		if after := s.lastEntry(); (after == before) != c.tooLarge {
+			t.Errorf("%d rows of %d bytes: something was written: %t", c.rows, c.size, after != before)
+		}
 	}
 }

@@ -2,133 +2,170 @@ package zkstore
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/base64"
+	"errors"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-zookeeper/zk"
-
-	"github.com/fencelock/fencelock/lockcore/node"
-	"github.com/fencelock/fencelock/lockcore/replica"
-	"github.com/fencelock/fencelock/storage/rowlog"
 )
 
-// topics are who hears messages in this process.
-type topics struct {
-	mu  sync.Mutex
-	all []*hearing
+const (
+	// partBytes is how much of a message is in one znode.
+	partBytes = 900_000
+	// messageLife is how long the parts of a message stay at least for those who hear it.
+	messageLife = 10 * time.Second
+	hearPause   = 100 * time.Millisecond
+	partName    = "part-" // and a number that ZooKeeper gives
+	idBytes     = 26
+	maxParts    = 100 // messages that are not whole yet
+)
+
+// told are the parts of messages that this server has sent, oldest first.
+type told struct {
+	mu    sync.Mutex
+	parts []toldPart
+}
+
+type toldPart struct {
+	path string
+	at   time.Time
+}
+
+func (s *service) topic(name string) string {
+	return s.path(topicsName, base64.RawURLEncoding.EncodeToString([]byte(name)))
+}
+
+// Tell sends a message to all servers that hear the topic now. It is in znodes that end with
+// this server's session; those of old messages are deleted.
+func (s *Store) Tell(ctx context.Context, topic, message string) error {
+	id := rand.Text()
+	for first := true; first || message != ""; first = false {
+		n := min(len(message), partBytes)
+		end := "."
+		if n < len(message) {
+			end = "+"
+		}
+		if err := s.tell(ctx, s.service.topic(topic), id+end+message[:n]); err != nil {
+			return err
+		}
+		message = message[n:]
+	}
+	return s.forgetOld(ctx)
+}
+
+func (s *Store) tell(ctx context.Context, topic, part string) error {
+	path, err := call(ctx, s.service.session, func(c *zk.Conn) (string, error) {
+		path := topic + "/" + partName
+		made, err := c.Create(path, []byte(part), zk.FlagEphemeral|zk.FlagSequence, s.service.acl)
+		if !errors.Is(err, zk.ErrNoNode) {
+			return made, err
+		}
+		if _, err := c.Create(topic, nil, zk.FlagPersistent, s.service.acl); err != nil && !errors.Is(err, zk.ErrNodeExists) {
+			return "", err
+		}
+		return c.Create(path, []byte(part), zk.FlagEphemeral|zk.FlagSequence, s.service.acl)
+	})
+	if err == nil {
+		s.told.mu.Lock()
+		defer s.told.mu.Unlock()
+		s.told.parts = append(s.told.parts, toldPart{path, time.Now()})
+	}
+	return err
+}
+
+func (s *Store) forgetOld(ctx context.Context) (err error) {
+	s.told.mu.Lock()
+	n := 0
+	for n < len(s.told.parts) && time.Since(s.told.parts[n].at) > messageLife {
+		n++
+	}
+	old := s.told.parts[:n]
+	s.told.parts = s.told.parts[n:]
+	s.told.mu.Unlock()
+	for _, part := range old {
+		err = errors.Join(err, s.service.remove(ctx, part.path))
+	}
+	return err
+}
+
+// Hear calls heard for every message of a topic until ctx ends. Messages that are sent while
+// no server can be reached may be lost.
+func (s *Store) Hear(ctx context.Context, topic string, heard func(message string)) {
+	h := hearing{service: s.service, topic: s.service.topic(topic), parts: make(map[string]string), heard: heard}
+	for ctx.Err() == nil {
+		news, err := h.hear(ctx)
+		if err != nil {
+			pause(ctx, hearPause)
+			continue
+		}
+		select {
+		case <-news:
+		case <-ctx.Done():
+		}
+	}
 }
 
 type hearing struct {
-	topic string
-	heard func(string)
+	service *service
+	topic   string
+	begun   bool
+	last    string            // the newest part that there was
+	parts   map[string]string // of messages that are not whole yet, by their ids
+	heard   func(message string)
 }
 
-// wakeTopic is the topic of notifications; others begin with anything else.
-const wakeTopic = "\x00wake"
-
-// Tell sends a message to all servers that hear the topic now.
-func (s *Store) Tell(ctx context.Context, topic, text string) error {
-	return s.update(ctx, func(t *tx) error {
-		t.messages = append(t.messages, message{topic, text})
-		return nil
-	})
-}
-
-// Hear calls heard for every message of a topic until ctx ends.
-func (s *Store) Hear(ctx context.Context, topic string, heard func(text string)) {
-	one := &hearing{topic, heard}
-	s.topics.mu.Lock()
-	s.topics.all = append(s.topics.all, one)
-	s.topics.mu.Unlock()
-	<-ctx.Done()
-	s.topics.mu.Lock()
-	defer s.topics.mu.Unlock()
-	s.topics.all = slices.DeleteFunc(s.topics.all, func(h *hearing) bool { return h == one })
-}
-
-// deliver gives an entry's messages to those of this process whom they are for.
-func (s *Store) deliver(messages []message) {
-	if len(messages) == 0 {
-		return
-	}
-	s.topics.mu.Lock()
-	all := slices.Clone(s.topics.all)
-	s.topics.mu.Unlock()
-	for _, m := range messages {
-		if m.topic == wakeTopic {
-			if wake, ok := decodeWake(m.text); ok {
-				s.local.Notify([]replica.Wake{wake})
+// hear hears what came since, and returns what tells of more. The first time, it only
+// notes what there is.
+func (h *hearing) hear(ctx context.Context) (<-chan zk.Event, error) {
+	w, err := call(ctx, h.service.session, func(c *zk.Conn) (w watched[[]string], err error) {
+		w.value, _, w.event, err = c.ChildrenW(h.topic)
+		if errors.Is(err, zk.ErrNoNode) {
+			h.last = ""
+			_, err = c.Create(h.topic, nil, zk.FlagPersistent, h.service.acl)
+			if err == nil || errors.Is(err, zk.ErrNodeExists) {
+				w.value, _, w.event, err = c.ChildrenW(h.topic)
 			}
+		}
+		return w, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(w.value)
+	for _, name := range w.value {
+		if name <= h.last {
 			continue
 		}
-		for _, h := range all {
-			if h.topic == m.topic {
-				h.heard(m.text)
+		if h.begun {
+			if err := h.take(ctx, name); err != nil {
+				return nil, err
 			}
 		}
+		h.last = name
 	}
+	h.begun = true
+	return w.event, nil
 }
 
-// encodeWake is a notification: resource, ticket, server and holder, in base64 with blanks
-// between.
-func encodeWake(w replica.Wake) message {
-	parts := []string{w.Resource, w.Ticket.ID, w.Ticket.Server, w.Ticket.Holder}
-	for i, part := range parts {
-		parts[i] = base64.RawStdEncoding.EncodeToString([]byte(part))
+func (h *hearing) take(ctx context.Context, name string) error {
+	raw, err := h.service.data(ctx, h.topic+"/"+name)
+	if err != nil || len(raw) <= idBytes {
+		return err
 	}
-	return message{wakeTopic, strings.Join(parts, " ")}
-}
-
-func decodeWake(text string) (w replica.Wake, ok bool) {
-	parts := strings.Split(text, " ")
-	if len(parts) != 4 {
-		return w, false
-	}
-	for i, part := range parts {
-		raw, err := base64.RawStdEncoding.DecodeString(part)
-		if err != nil {
-			return w, false
+	id, end, part := string(raw[:idBytes]), raw[idBytes], string(raw[idBytes+1:])
+	message := h.parts[id] + part
+	if end == '+' {
+		if len(h.parts) == maxParts { // their rest is lost
+			clear(h.parts)
 		}
-		parts[i] = string(raw)
+		h.parts[id] = message
+		return nil
 	}
-	return replica.Wake{Resource: parts[0], Ticket: node.Ticket{ID: parts[1], Server: parts[2], Holder: parts[3]}}, true
-}
-
-// strayAge is when pieces of no entry are left from a server that stopped.
-const strayAge = time.Minute
-
-// deleteStrays deletes pieces that no entry has, and entries from before the log began
-// again.
-func (s *Store) deleteStrays(ctx context.Context) {
-	pieces, err := s.children(ctx, s.path("pieces"))
-	if err != nil || s.lock(ctx) != nil {
-		return
-	}
-	first := s.mirror.first
-	s.mu.Unlock()
-	for _, name := range pieces {
-		id, _, _ := strings.Cut(name, "-")
-		d, err := s.get(ctx, s.path("pieces", name))
-		if err == nil && s.stray(id, d.stat) {
-			_ = s.remove(ctx, s.path("pieces", name))
-		}
-	}
-	entries, _ := s.children(ctx, s.path("log"))
-	for _, name := range entries {
-		if number, err := strconv.ParseInt(name, 10, 64); err == nil && number < first {
-			_ = s.remove(ctx, s.path("log", name))
-		}
-	}
-}
-
-func (s *Store) stray(id string, stat *zk.Stat) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	low, _ := s.clock.now(0)
-	return time.Duration(low-stat.Ctime*1000)*time.Microsecond > strayAge &&
-		!slices.ContainsFunc(s.mirror.Entries, func(e rowlog.Entry) bool { return e.ID == id })
+	delete(h.parts, id)
+	h.heard(strings.Clone(message))
+	return nil
 }

@@ -1,0 +1,290 @@
+package zkstore
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fencelock/fencelock/storage/optimistic"
+)
+
+const (
+	// readers is how many entries are read at once, at most.
+	readers = 32
+	// followPause is how long this server leaves what others commit unread at least, so that
+	// reading it does not cost a request for each of its own commits.
+	followPause = 2 * time.Millisecond
+)
+
+// errBehind: entries were removed before this server had read them.
+var errBehind = errors.New("the log went on too fast")
+
+// Follow loads the rows, and then reads what other servers commit; see optimistic.Service.
+func (s *service) Follow(ctx context.Context, m *optimistic.Mirror) error {
+	if _, err := m.Load(func() (*optimistic.Snapshot, error) { return s.load(ctx) }); err != nil {
+		return err
+	}
+	var heads, claims <-chan zk.Event
+	for {
+		var err error
+		if heads == nil {
+			heads, err = s.followHead(ctx, m)
+		}
+		if claims == nil && err == nil {
+			claims, err = s.followClaims(ctx, m)
+		}
+		if err != nil {
+			return err
+		}
+		select {
+		case <-heads:
+			heads = nil
+		case <-claims:
+			claims = nil
+		case <-s.again:
+			return errMissing
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		pause(ctx, followPause)
+	}
+}
+
+// watched is what a request read, and what tells of the next change.
+type watched[T any] struct {
+	value T
+	event <-chan zk.Event
+}
+
+// followHead applies what was committed since, and returns what tells of the next commit.
+func (s *service) followHead(ctx context.Context, m *optimistic.Mirror) (<-chan zk.Event, error) {
+	before, _ := m.Newest()
+	w, err := persistently(ctx, s.session, func(c *zk.Conn) (w watched[headNode], err error) {
+		raw, stat, event, err := c.GetW(s.path(headName))
+		if errors.Is(err, zk.ErrNoNode) && before == 0 { // no life has begun
+			_, _, event, err = c.ExistsW(s.path(headName))
+			return watched[headNode]{event: event}, err
+		}
+		if err == nil {
+			w = watched[headNode]{headNode{raw: string(raw), zxid: stat.Mzxid}, event}
+		}
+		return w, err
+	})
+	if err != nil || w.value.raw == "" {
+		return w.event, err // also if it was deleted
+	}
+	head, err := s.saw(w.value.raw, w.value.zxid)
+	if err != nil {
+		return nil, err
+	}
+	version, last := m.Newest()
+	if head.zxid <= version {
+		return w.event, nil
+	}
+	if last < head.First-1 && head.First <= head.Last {
+		return nil, errBehind
+	}
+	var numbers []int64
+	for number := max(head.First, last+1); number <= head.Last; number++ {
+		numbers = append(numbers, number)
+	}
+	entries, err := s.entries(ctx, numbers)
+	if err != nil {
+		return nil, err
+	}
+	seen := time.Now()
+	for _, e := range entries {
+		if e == nil {
+			return nil, errBehind
+		}
+		s.clock.saw(e.number, e.noted, seen) // before the copy has it
+		one := e.of(0)
+		if err := m.Apply(&optimistic.Change{Version: e.zxid, Head: &e.head, Entry: &one}); err != nil {
+			return nil, err
+		}
+	}
+	return w.event, m.Apply(&optimistic.Change{Version: head.zxid, Head: &head.raw})
+}
+
+// followClaims applies the first claim, and returns what tells of another.
+func (s *service) followClaims(ctx context.Context, m *optimistic.Mirror) (<-chan zk.Event, error) {
+	type children struct {
+		names []string
+		zxid  int64
+	}
+	w, err := persistently(ctx, s.session, func(c *zk.Conn) (w watched[children], err error) {
+		names, stat, event, err := c.ChildrenW(s.path(claimsName))
+		if err == nil {
+			w = watched[children]{children{names, stat.Pzxid}, event}
+		}
+		return w, err
+	})
+	if errors.Is(err, zk.ErrNoNode) { // somebody has deleted it
+		return nil, errors.Join(errMissing, s.make(ctx))
+	}
+	if err != nil {
+		return nil, err
+	}
+	claim := ""
+	if len(w.value.names) > 0 {
+		claim = slices.Min(w.value.names)
+	}
+	return w.event, m.Apply(&optimistic.Change{Version: w.value.zxid, Claim: &claim})
+}
+
+// entries reads entries of the log: nil for one that is gone.
+func (s *service) entries(ctx context.Context, numbers []int64) ([]*entry, error) {
+	read := make([]*entry, len(numbers))
+	all, ctx := errgroup.WithContext(ctx)
+	all.SetLimit(readers)
+	for i, number := range numbers {
+		all.Go(func() (err error) {
+			read[i], err = s.entry(ctx, number)
+			s.got.Add(1)
+			if errors.Is(err, zk.ErrNoNode) {
+				return nil
+			}
+			return err
+		})
+	}
+	return read, all.Wait()
+}
+
+// load reads everything as of one commit: the head is the same before and after.
+func (s *service) load(ctx context.Context) (*optimistic.Snapshot, error) {
+	s.forget()
+	s.got.Store(0)
+	if err := s.catchUp(ctx); err != nil {
+		return nil, err
+	}
+	readings, err := s.readings(ctx)
+	if err != nil {
+		return nil, err
+	}
+	read := make(map[int64]*entry)
+	for head := (headNode{}); ; {
+		before := head
+		if head, err = s.readHead(ctx); err != nil {
+			return nil, err
+		}
+		if head.zxid < before.zxid { // the data were restored meanwhile
+			clear(read)
+		}
+		if err := s.readLog(ctx, read); err != nil {
+			return nil, err
+		}
+		after, err := s.readHead(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if after.raw != head.raw {
+			continue
+		}
+		if whole, err := s.isWhole(ctx, head); whole || err != nil {
+			return s.snapshot(head, read, readings), err
+		}
+	}
+}
+
+// readings are of this server, and of the one that left its own in ZooKeeper.
+func (s *service) readings(ctx context.Context) (all []reading, err error) {
+	raw, err := persistently(ctx, s.session, func(c *zk.Conn) ([]byte, error) {
+		raw, _, err := c.Get(s.path(logName))
+		return raw, err
+	})
+	if r, ok := decodeReading(raw); ok {
+		all = append(all, r)
+	}
+	if r, known := s.clock.read(); known {
+		all = append(all, r)
+	}
+	return all, err
+}
+
+// isWhole tells whether there is what the next commit depends on. A head without it was
+// deleted in part: the rest of it goes, too.
+func (s *service) isWhole(ctx context.Context, h headNode) (bool, error) {
+	if h.raw == "" {
+		return true, nil
+	}
+	return persistently(ctx, s.session, func(c *zk.Conn) (bool, error) {
+		there, _, err := c.Exists(s.path(headName, h.Commit))
+		if there || err != nil {
+			return there, err
+		}
+		_, stat, err := c.Get(s.path(headName))
+		if err == nil && stat.Mzxid == h.zxid && stat.NumChildren == 0 {
+			err = c.Delete(s.path(headName), stat.Version)
+		}
+		if isConflict(err) {
+			err = nil
+		}
+		return false, err
+	})
+}
+
+func (s *service) snapshot(head headNode, read map[int64]*entry, readings []reading) *optimistic.Snapshot {
+	var log []entry
+	for _, number := range slices.Sorted(maps.Keys(read)) {
+		if head.raw == "" || number >= head.First && number <= head.Last {
+			log = append(log, *read[number])
+		}
+	}
+	snap := &optimistic.Snapshot{Version: head.zxid, Head: head.raw, HeadVersion: head.zxid}
+	for i, age := range s.clock.begin(log, readings) {
+		snap.Log = append(snap.Log, log[i].of(age))
+	}
+	if head.First > 0 {
+		s.clean(head.First)
+	}
+	return snap
+}
+
+// catchUp has this server's connection see what was committed before.
+func (s *service) catchUp(ctx context.Context) error {
+	for {
+		_, err := persistently(ctx, s.session, func(c *zk.Conn) ([]zk.MultiResponse, error) { return c.Multi(s.barrier()) })
+		if !errors.Is(err, zk.ErrNoNode) {
+			return err
+		}
+		if err := s.make(ctx); err != nil && (!passing(err) || !pause(ctx, retryPause)) {
+			return err
+		}
+	}
+}
+
+// readLog makes read hold the entries that there are.
+func (s *service) readLog(ctx context.Context, read map[int64]*entry) error {
+	names, err := persistently(ctx, s.session, func(c *zk.Conn) ([]string, error) {
+		names, _, err := c.Children(s.path(logName))
+		return names, err
+	})
+	if err != nil {
+		return err
+	}
+	s.of.Store(int64(len(names)))
+	var missing []int64
+	there := make(map[int64]bool)
+	for _, name := range names {
+		if number, err := strconv.ParseInt(name, 10, 64); err == nil {
+			there[number] = true
+			if read[number] == nil {
+				missing = append(missing, number)
+			}
+		}
+	}
+	maps.DeleteFunc(read, func(number int64, _ *entry) bool { return !there[number] })
+	entries, err := s.entries(ctx, missing)
+	for _, e := range entries {
+		if e != nil {
+			read[e.number] = e
+		}
+	}
+	return err
+}
