@@ -97,12 +97,13 @@ type Head struct {
 	Commit string // differs for any two heads
 	// First and Last are the bounds of the log, which is empty if the last is before the first.
 	First, Last int64
+	Shared      bool // servers take turns
 }
 
 // ReadHead reads a head.
 func ReadHead(raw string) (Head, error) {
 	h, err := decodeHead(raw)
-	return Head{Life: h.life, Origin: h.origin, Commit: h.commit, First: h.first, Last: h.last}, err
+	return Head{Life: h.life, Origin: h.origin, Commit: h.commit, First: h.first, Last: h.last, Shared: len(h.turns) > 0}, err
 }
 
 // turn is the server that commits next; "" for any.

@@ -17,8 +17,8 @@ import (
 const (
 	// readers is how many entries are read at once, at most.
 	readers = 32
-	// followPause is how long this server leaves what others commit unread at least, so that
-	// reading it does not cost a request for each of its own commits.
+	// followPause is how long a server that commits alone leaves the head unread at least, so
+	// that this does not cost a request for each of its own commits.
 	followPause = 2 * time.Millisecond
 )
 
@@ -52,7 +52,9 @@ func (s *service) Follow(ctx context.Context, m *optimistic.Mirror) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		pause(ctx, followPause)
+		if !s.newest().Shared { // else another server's commit is the next, or waits for this one
+			pause(ctx, followPause)
+		}
 	}
 }
 
