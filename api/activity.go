@@ -1,6 +1,7 @@
 package api
 
 import (
+	"errors"
 	"net/http"
 	"time"
 
@@ -29,7 +30,7 @@ func (s *Server) activity(w http.ResponseWriter, _ *http.Request) error {
 }
 
 // remember notes how an acquire went that took so long, for people.
-func (l *lifecycle) remember(req *lockcore.AcquireRequest, outcome string, lease *lockcore.Lease, took time.Duration) {
+func (l *lifecycle) remember(req *lockcore.AcquireRequest, outcome string, lease *lockcore.Lease, err error, took time.Duration) {
 	now := time.Now()
 	waited := took
 	if outcome == outcomeGranted {
@@ -42,13 +43,24 @@ func (l *lifecycle) remember(req *lockcore.AcquireRequest, outcome string, lease
 	case req.Wait == 0 || waited < publishWaitAfter || outcome != outcomeGranted && !waitEnded(outcome):
 		return
 	}
-	resources := req.Resources
-	if resources == nil {
-		resources = []string{req.Resource}
-	}
-	for _, resource := range resources {
+	for _, resource := range inTheWay(req, err) {
 		l.activity.Found(now, resource, waited)
 	}
+}
+
+// inTheWay are the resources that an acquire did not find free: as far as its refusal names
+// the one, else all.
+func inTheWay(req *lockcore.AcquireRequest, err error) []string {
+	if held, ok := errors.AsType[*lockcore.HeldError](err); ok {
+		return []string{held.Resource}
+	}
+	if timeout, ok := errors.AsType[*lockcore.WaitTimeoutError](err); ok {
+		return []string{timeout.Resource}
+	}
+	if req.Resources == nil {
+		return []string{req.Resource}
+	}
+	return req.Resources
 }
 
 // waitEnded says whether a refusal ends a wait for a resource that others held.

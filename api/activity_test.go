@@ -27,9 +27,10 @@ func TestActivity(t *testing.T) {
 	acquire(`{"resources":["in/a","in/b"]}`, http.StatusCreated)
 	acquire(`{"resource":"in/a"}`, http.StatusConflict)
 	acquire(`{"resource":"in/a"}`, http.StatusConflict)
+	acquire(`{"resources":["in/unused","in/a"]}`, http.StatusConflict) // in/a is in the way, and only that
 	acquire(`{"resource":"in/b","wait_ms":120}`, http.StatusConflict)
 	acquire(`{"resource":"in/free","wait_ms":1000}`, http.StatusCreated) // it did not wait
-	acquire(`{"resource":"in/short","ttl_ms":300}`, http.StatusCreated)
+	acquire(`{"resource":"in/short","ttl_ms":1500}`, http.StatusCreated)
 	acquire(`{"resource":"in/short","wait_ms":10000}`, http.StatusCreated) // when that lease has expired
 	out := decode[wire.Lease](acquire(`{"resource":"out/c"}`, http.StatusCreated))
 	acquire(`{"resource":"out/c"}`, http.StatusConflict)
@@ -48,7 +49,7 @@ func TestActivity(t *testing.T) {
 		return sum, hour
 	}
 	sum, hour := seen("boss")
-	if sum.Granted != 6 || sum.Waited != 6 || sum.RefusedWrites != 1 || len(hour.Minutes) != 60 {
+	if sum.Granted != 6 || sum.Waited != 7 || sum.RefusedWrites != 1 || len(hour.Minutes) != 60 {
 		t.Errorf("%d minutes with %+v", len(hour.Minutes), sum)
 	}
 	requests := map[string]int64{}
@@ -61,7 +62,7 @@ func TestActivity(t *testing.T) {
 			t.Errorf("contended are %+v", hour.Contended)
 		}
 	}
-	if want := map[string]int64{"in/a": 2, "in/b": 2, "in/short": 1, "out/c": 1}; !maps.Equal(requests, want) {
+	if want := map[string]int64{"in/a": 3, "in/b": 2, "in/short": 1, "out/c": 1}; !maps.Equal(requests, want) {
 		t.Errorf("contended are %+v, want requests %v", hour.Contended, want)
 	}
 	held := func(who string) map[string]int64 {
@@ -72,7 +73,7 @@ func TestActivity(t *testing.T) {
 		}
 		return held
 	}
-	eventually(t, "the lease that expired is listed", func() bool { return held("boss")["in/short"] >= 300 })
+	eventually(t, "the lease that expired is listed", func() bool { return held("boss")["in/short"] >= 1500 })
 	if h := held("boss"); len(h) != 2 || h["out/c"] < 60 || h["out/c"] > 10_000 {
 		t.Errorf("held are %v", h)
 	}

@@ -56,7 +56,7 @@ func (l *lifecycle) Acquire(ctx context.Context, who *access.Identity, req *lock
 	endAcquire(span, &lease, outcome)
 	took := time.Since(began)
 	l.metrics.acquired(req, outcome, took)
-	l.remember(req, outcome, &lease, took)
+	l.remember(req, outcome, &lease, err, took)
 	if err != nil {
 		return lease, err
 	}
