@@ -22,7 +22,7 @@ type decision struct {
 	open, optional bool
 	probe          bool // asks how the server is
 	// check refuses callers without the right; nil lets every authenticated caller pass.
-	check func(s *Server, who *access.Identity, r *http.Request) error
+	check func(s *Server, w http.ResponseWriter, who *access.Identity, r *http.Request) error
 	// act names an administrative act, which is audited.
 	act string
 }
@@ -80,7 +80,7 @@ func may(who *access.Identity, right access.Right, resource string) error {
 	return &forbiddenError{who: who.Name(), right: right, resource: resource}
 }
 
-func ofLock(_ *Server, who *access.Identity, r *http.Request) error {
+func ofLock(_ *Server, _ http.ResponseWriter, who *access.Identity, r *http.Request) error {
 	resource, err := pathResource(r, "/locks/")
 	if err != nil {
 		return err
@@ -88,7 +88,7 @@ func ofLock(_ *Server, who *access.Identity, r *http.Request) error {
 	return may(who, access.Read, resource)
 }
 
-func ofRecord(_ *Server, who *access.Identity, r *http.Request) error {
+func ofRecord(_ *Server, _ http.ResponseWriter, who *access.Identity, r *http.Request) error {
 	right := access.Acquire
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		right = access.Read
@@ -100,7 +100,7 @@ func ofRecord(_ *Server, who *access.Identity, r *http.Request) error {
 	return may(who, right, resource)
 }
 
-func ofHistory(_ *Server, who *access.Identity, r *http.Request) error {
+func ofHistory(_ *Server, _ http.ResponseWriter, who *access.Identity, r *http.Request) error {
 	params, err := query(r, historyParameters...)
 	if err != nil {
 		return err
@@ -112,20 +112,24 @@ func ofHistory(_ *Server, who *access.Identity, r *http.Request) error {
 }
 
 // ofLease refuses as if the lease had ended: only its caller may know that it
-// exists, and the Service refuses other callers in the same way.
-func ofLease(s *Server, who *access.Identity, r *http.Request) error {
-	id, err := leaseID(r)
+// exists, and the Service refuses other callers in the same way. The handler gets the lease
+// as it is opened here.
+func ofLease(s *Server, w http.ResponseWriter, who *access.Identity, r *http.Request) error {
+	lease, err := namedLease(w, r)
 	if err != nil {
 		return err
 	}
-	terms, err := s.Service.ReadLeaseID(lockcore.WithCaller(r.Context(), who.Name()), id)
+	opened, err := lease.open(lockcore.WithCaller(r.Context(), who.Name()), s.Service)
 	if err != nil {
 		return err
 	}
-	for _, resource := range terms.Resources {
+	for _, resource := range opened.Terms().Resources {
 		if !who.May(access.Acquire, resource) {
 			return lockcore.ErrNotHeld
 		}
+	}
+	if rw, ok := w.(*responder); ok {
+		rw.lease = lease
 	}
 	return nil
 }
@@ -134,20 +138,42 @@ func ofLease(s *Server, who *access.Identity, r *http.Request) error {
 // path gets into access logs, and a lease id is a secret.
 const currentLease = "/leases/current"
 
-// leaseID is the request's lease id.
-func leaseID(r *http.Request) (string, error) {
+// named is a lease that a request names by its id.
+type named struct {
+	id     string
+	opened lockcore.OpenedLease // nil before the id is opened
+}
+
+// namedLease is the lease that the request names, which access control has opened if there is
+// any. The error is a *lockcore.FieldError.
+func namedLease(w http.ResponseWriter, r *http.Request) (named, error) {
+	if rw, ok := w.(*responder); ok && rw.lease.opened != nil {
+		return rw.lease, nil
+	}
 	id, err := header(r, wire.HeaderLease)
 	if err == nil && id == "" {
 		err = badField(wire.HeaderLease, "is required: the lease_id of the lease")
 	}
-	return id, err
+	return named{id: id}, err
+}
+
+// open opens the id, once for all handlers of the request. Errors: of lockcore.Service.Open.
+func (n *named) open(ctx context.Context, service lockcore.Service) (lockcore.OpenedLease, error) {
+	if n.opened != nil {
+		return n.opened, nil
+	}
+	opened, err := service.Open(ctx, n.id)
+	if err == nil {
+		n.opened = opened
+	}
+	return opened, err
 }
 
 // authorize puts the table's decision before a handler.
 func (s *Server) authorize(method, pattern string, h handler) handler {
 	d, decided := decisions()[method+" "+pattern]
 	if !decided {
-		d.check = func(_ *Server, who *access.Identity, _ *http.Request) error {
+		d.check = func(_ *Server, _ http.ResponseWriter, who *access.Identity, _ *http.Request) error {
 			return &forbiddenError{who: who.Name(), right: access.Admin}
 		}
 	}
@@ -185,7 +211,7 @@ func (s *Server) checked(d decision, h handler) handler {
 		}
 		connectionOf(r).trust()
 		if d.check != nil {
-			if err := d.check(s, who, r); err != nil {
+			if err := d.check(s, w, who, r); err != nil {
 				return err
 			}
 		}
@@ -219,8 +245,8 @@ func (s *Server) AuthorizeAdmin(next http.Handler) http.Handler {
 	return router
 }
 
-func mayAll(right access.Right) func(*Server, *access.Identity, *http.Request) error {
-	return func(_ *Server, who *access.Identity, _ *http.Request) error {
+func mayAll(right access.Right) func(*Server, http.ResponseWriter, *access.Identity, *http.Request) error {
+	return func(_ *Server, _ http.ResponseWriter, who *access.Identity, _ *http.Request) error {
 		if who.MayAll(right) {
 			return nil
 		}

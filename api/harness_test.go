@@ -74,28 +74,45 @@ func (f *fake) Find(context.Context, lockcore.AcquireRequest) (lockcore.Lease, e
 	return lockcore.Lease{}, lockcore.ErrNotHeld
 }
 
-func (f *fake) Extend(_ context.Context, id string, ttl time.Duration) (lockcore.Lease, error) {
+// Open takes every id for one of the caller's.
+func (f *fake) Open(_ context.Context, id string) (lockcore.OpenedLease, error) {
+	return fakeLease{f, id}, nil
+}
+
+// fakeLease is a lease of a fake.
+type fakeLease struct {
+	*fake
+	id string
+}
+
+func (f fakeLease) ID() string { return f.id }
+
+func (f fakeLease) Terms() lockcore.LeaseTerms {
+	return lockcore.LeaseTerms{Resources: []string{"orders/42"}, Granted: time.Now(), MinHold: f.minHold}
+}
+
+func (f fakeLease) Extend(_ context.Context, ttl time.Duration) (lockcore.Lease, error) {
 	if f.extend == nil {
 		f.unexpected("Extend")
 		return lockcore.Lease{}, nil
 	}
-	return f.extend(id, ttl)
+	return f.extend(f.id, ttl)
 }
 
-func (f *fake) Release(ctx context.Context, id string) error {
+func (f fakeLease) Release(ctx context.Context) error {
 	if f.release == nil {
 		f.unexpected("Release")
 		return nil
 	}
-	return f.release(ctx, id)
+	return f.release(ctx, f.id)
 }
 
-func (f *fake) Lease(_ context.Context, id string) (lockcore.Lease, error) {
+func (f fakeLease) Now(context.Context) (lockcore.Lease, error) {
 	if f.lease == nil {
 		f.unexpected("Lease")
 		return lockcore.Lease{}, nil
 	}
-	return f.lease(id)
+	return f.lease(f.id)
 }
 
 func (f *fake) Inspect(_ context.Context, resource string) (lockcore.LockState, error) {
@@ -106,17 +123,12 @@ func (f *fake) Inspect(_ context.Context, resource string) (lockcore.LockState, 
 	return f.inspect(resource)
 }
 
-// ReadLeaseID takes every id for one of the caller's.
-func (f *fake) ReadLeaseID(context.Context, string) (lockcore.LeaseTerms, error) {
-	return lockcore.LeaseTerms{Resources: []string{"orders/42"}, Granted: time.Now(), MinHold: f.minHold}, nil
-}
-
-func (f *fake) EndOf(_ context.Context, id string) (lockcore.End, error) {
+func (f fakeLease) End(context.Context) (lockcore.End, error) {
 	if f.endOf == nil {
 		f.unexpected("EndOf")
 		return lockcore.EndUnknown, nil
 	}
-	return f.endOf(id)
+	return f.endOf(f.id)
 }
 
 func (f *fake) List(_ context.Context, req lockcore.ListRequest) (lockcore.LockPage, error) {

@@ -51,6 +51,7 @@ type responder struct {
 	http.ResponseWriter
 	begun  time.Time
 	who    *access.Identity // the caller; nil without access control
+	lease  named            // the lease that access control has opened
 	acted  string           // the resource of an administrative act, for the audit log
 	status int              // 0 until the header was written
 	within time.Duration    // how long the answer may be on its way; 0 for answerTimeout

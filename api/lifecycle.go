@@ -110,10 +110,13 @@ func (l *lifecycle) Break(ctx context.Context, resource string, token fencing.To
 	return err
 }
 
-// Extend is Service.Extend on behalf of who.
-func (l *lifecycle) Extend(ctx context.Context, who *access.Identity, leaseID string, ttl time.Duration) (lockcore.Lease, error) {
+// Extend extends a lease on behalf of who. Errors: of Service.Open and of OpenedLease.Extend.
+func (l *lifecycle) Extend(ctx context.Context, who *access.Identity, named named, ttl time.Duration) (lease lockcore.Lease, err error) {
 	ctx = onBehalfOf(ctx, who)
-	lease, err := l.service.Extend(ctx, leaseID, ttl)
+	opened, err := named.open(ctx, l.service)
+	if err == nil {
+		lease, err = opened.Extend(ctx, ttl)
+	}
 	outcome := outcomeOf(err)
 	l.metrics.extensions.count(outcome)
 	switch outcome {
@@ -121,19 +124,23 @@ func (l *lifecycle) Extend(ctx context.Context, who *access.Identity, leaseID st
 		publishLease(l.events, wire.EventExtended, &lease)
 		l.follow(who, &lease, lease.Acquired)
 	case outcomeNotHeld:
-		l.live.Remove(leaseID)
-		if _, err := l.service.ReadLeaseID(ctx, leaseID); err == nil { // it was once granted
+		l.live.Remove(named.id)
+		if opened != nil { // it was once granted
 			l.metrics.lost[lostByExtend].Inc()
 		}
 	}
 	return lease, err
 }
 
-// Release is Service.Release on behalf of who. The Service publishes the event
-// (sets.Config.Released), with the resources and tokens.
-func (l *lifecycle) Release(ctx context.Context, who *access.Identity, leaseID string) error {
+// Release releases a lease on behalf of who, and returns for how long its resources stay
+// taken. The Service publishes the event (sets.Config.Released), with the resources and
+// tokens. Errors: of Service.Open and of OpenedLease.Release.
+func (l *lifecycle) Release(ctx context.Context, who *access.Identity, named named) (taken time.Duration, err error) {
 	ctx = onBehalfOf(ctx, who)
-	err := l.service.Release(ctx, leaseID)
+	opened, err := named.open(ctx, l.service)
+	if err == nil {
+		err = opened.Release(ctx)
+	}
 	outcome := outcomeOf(err)
 	if err == nil {
 		outcome = outcomeReleased
@@ -141,33 +148,21 @@ func (l *lifecycle) Release(ctx context.Context, who *access.Identity, leaseID s
 	l.metrics.releases.count(outcome)
 	switch outcome {
 	case outcomeReleased:
-		now := time.Now()
-		if lease, known := l.live.Release(leaseID, now.Add(l.taken(ctx, who, leaseID)), now); known {
+		terms, now := opened.Terms(), time.Now()
+		taken = takenFor(terms)
+		if lease, known := l.live.Release(named.id, now.Add(taken), now); known {
 			l.ended(lease.Resource, lease.Granted)
-		} else if terms, err := l.service.ReadLeaseID(ctx, leaseID); err == nil { // granted by another server, or before a restart
+		} else { // granted by another server, or before a restart
 			l.ended(terms.Resources[0], terms.Granted)
 		}
 	case outcomeNotHeld:
 		// A repeated release finds nothing, too: a lease counts as lost only if this
 		// server took it to be held.
-		if _, known := l.live.Remove(leaseID); known {
+		if _, known := l.live.Remove(named.id); known {
 			l.metrics.lost[lostByRelease].Inc()
 		}
 	}
-	return err
-}
-
-// taken is for how long the resources of a released lease stay taken, of a caller with a limit
-// of leases; for others it does not matter.
-func (l *lifecycle) taken(ctx context.Context, who *access.Identity, leaseID string) time.Duration {
-	if who == nil || who.MaxHeld() == 0 {
-		return 0
-	}
-	terms, err := l.service.ReadLeaseID(ctx, leaseID)
-	if err != nil {
-		return 0
-	}
-	return takenFor(terms)
+	return taken, err
 }
 
 // takenFor is what is left of the minimum hold. The granting server's clock may be ahead of
@@ -294,13 +289,21 @@ func (l *lifecycle) run(ctx context.Context) {
 // settle asks the nodes how a lease ended: it expired, or another server has extended
 // or released it.
 func (l *lifecycle) settle(ctx context.Context, lease leases.Lease) {
-	switch end, err := l.service.EndOf(lockcore.WithCaller(ctx, lease.Owner), lease.ID); {
+	switch end, err := l.endOf(lockcore.WithCaller(ctx, lease.Owner), lease.ID); {
 	case err != nil || end == lockcore.EndUnknown:
 		l.metrics.unseen.Inc()
 	case end == lockcore.EndExpired:
 		l.metrics.lost[lostByExpiry].Inc()
 		l.activity.Ended(time.Now(), lease.Resource, time.Since(lease.Granted))
 	}
+}
+
+func (l *lifecycle) endOf(ctx context.Context, id string) (lockcore.End, error) {
+	opened, err := l.service.Open(ctx, id)
+	if err != nil {
+		return lockcore.EndUnknown, err
+	}
+	return opened.End(ctx)
 }
 
 // ended counts how long a lease was held that has been released now.

@@ -18,7 +18,14 @@ func (noLeases) Acquire(context.Context, lockcore.AcquireRequest) (lockcore.Leas
 	return lockcore.Lease{Resource: "r", ID: "AYFqX3kfbB0sZ8Jp2i5cVxw0m9QeIoDw3gZvcmRlcnMvNDI", Token: 1, TTL: time.Minute}, nil
 }
 
-func (noLeases) Release(context.Context, string) error { return nil }
+func (noLeases) Open(context.Context, string) (lockcore.OpenedLease, error) { return noLease{}, nil }
+
+// noLease is released at once.
+type noLease struct{ lockcore.OpenedLease }
+
+func (noLease) Release(context.Context) error { return nil }
+
+func (noLease) Terms() lockcore.LeaseTerms { return lockcore.LeaseTerms{} }
 
 // What limits, metrics and the table of live leases add to an acquire and its release.
 func BenchmarkLifecycle(b *testing.B) {
@@ -27,6 +34,6 @@ func BenchmarkLifecycle(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		lease, _ := leases.Acquire(b.Context(), nil, &lockcore.AcquireRequest{Resource: "x"})
-		_ = leases.Release(b.Context(), nil, lease.ID)
+		_, _ = leases.Release(b.Context(), nil, named{id: lease.ID})
 	}
 }

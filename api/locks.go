@@ -156,7 +156,7 @@ func (s *Server) releaseUnread(w http.ResponseWriter, r *http.Request, req *acqu
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), releaseTimeout)
 	defer cancel()
-	if err := s.leases.Release(ctx, callerOf(w), lease.ID); err != nil && !errors.Is(err, lockcore.ErrNotHeld) {
+	if _, err := s.leases.Release(ctx, callerOf(w), named{id: lease.ID}); err != nil && !errors.Is(err, lockcore.ErrNotHeld) {
 		s.Logger.LogAttrs(ctx, slog.LevelWarn, "a grant could not be released after its caller hung up; it ends with its TTL",
 			slog.String("resource", resourcesOf(lease)), slog.Any("error", err))
 	}
@@ -176,20 +176,24 @@ func resourcesOf(lease lockcore.Lease) string {
 
 // lease is GET /leases/current.
 func (s *Server) lease(w http.ResponseWriter, r *http.Request) error {
-	id, err := leaseID(r)
+	lease, err := namedLease(w, r)
 	if err != nil {
 		return err
 	}
-	lease, err := s.Service.Lease(asCaller(w, r), id)
+	opened, err := lease.open(onBehalfOf(r.Context(), callerOf(w)), s.Service)
 	if err != nil {
 		return err
 	}
-	return s.writeLease(w, lease)
+	now, err := opened.Now(r.Context())
+	if err != nil {
+		return err
+	}
+	return s.writeLease(w, now)
 }
 
 // extend is POST /leases/current/extend.
 func (s *Server) extend(w http.ResponseWriter, r *http.Request) error {
-	id, err := leaseID(r)
+	lease, err := namedLease(w, r)
 	if err != nil {
 		return err
 	}
@@ -202,26 +206,25 @@ func (s *Server) extend(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	lease, err := s.leases.Extend(r.Context(), callerOf(w), id, ttl)
+	extended, err := s.leases.Extend(r.Context(), callerOf(w), lease, ttl)
 	if err != nil {
 		return err
 	}
-	return s.writeLease(w, lease)
+	return s.writeLease(w, extended)
 }
 
 // release is DELETE /leases/current.
 func (s *Server) release(w http.ResponseWriter, r *http.Request) error {
-	id, err := leaseID(r)
+	lease, err := namedLease(w, r)
 	if err != nil {
 		return err
 	}
-	if err := s.leases.Release(r.Context(), callerOf(w), id); err != nil {
+	taken, err := s.leases.Release(r.Context(), callerOf(w), lease)
+	switch {
+	case err != nil:
 		return err
-	}
-	if terms, err := s.Service.ReadLeaseID(onBehalfOf(r.Context(), callerOf(w)), id); err == nil {
-		if taken := takenFor(terms); taken > 0 {
-			return s.write(w, http.StatusOK, wire.TypeJSON, wire.Released{TakenForMS: millisUp(taken)})
-		}
+	case taken > 0:
+		return s.write(w, http.StatusOK, wire.TypeJSON, wire.Released{TakenForMS: millisUp(taken)})
 	}
 	return noContent(w)
 }

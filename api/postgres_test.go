@@ -89,14 +89,8 @@ func (s *turns) Cancel(ctx context.Context, req lockcore.AcquireRequest) ([]lock
 	return s.next().Cancel(ctx, req)
 }
 
-func (s *turns) Extend(ctx context.Context, id string, ttl time.Duration) (lockcore.Lease, error) {
-	return s.next().Extend(ctx, id, ttl)
-}
-
-func (s *turns) Release(ctx context.Context, id string) error { return s.next().Release(ctx, id) }
-
-func (s *turns) Lease(ctx context.Context, id string) (lockcore.Lease, error) {
-	return s.next().Lease(ctx, id)
+func (s *turns) Open(ctx context.Context, id string) (lockcore.OpenedLease, error) {
+	return s.next().Open(ctx, id)
 }
 
 func (s *turns) Inspect(ctx context.Context, resource string) (lockcore.LockState, error) {

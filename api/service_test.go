@@ -32,7 +32,7 @@ func TestService(t *testing.T) {
 }
 
 // remote is a lockcore.Service over HTTP. What HTTP does not have it takes from the
-// Service behind the API: ReadLeaseID, EndOf, Status and ListRequest.Show.
+// Service behind the API: Open, OpenedLease.End, Status and ListRequest.Show.
 type remote struct {
 	lockcore.Service
 	s *service
@@ -164,20 +164,33 @@ func keyOf(req lockcore.AcquireRequest) []string {
 	return header
 }
 
-func (r *remote) Extend(ctx context.Context, id string, ttl time.Duration) (lockcore.Lease, error) {
+// Open returns a lease with the error, too: see servicetest.
+func (r *remote) Open(ctx context.Context, id string) (lockcore.OpenedLease, error) {
+	opened, err := r.Service.Open(ctx, id)
+	return &remoteLease{OpenedLease: opened, remote: r, id: "Fencelock-Lease: " + id}, err
+}
+
+// remoteLease is a lease over HTTP, which has the server open its id with each request.
+type remoteLease struct {
+	lockcore.OpenedLease // nil if the id does not open
+	remote               *remote
+	id                   string // as a header
+}
+
+func (l *remoteLease) Extend(ctx context.Context, ttl time.Duration) (lockcore.Lease, error) {
 	var lease wire.Lease
-	_, err := r.call(ctx, "POST", "/leases/current/extend", wire.ExtendRequest{TTLMS: millisOf(ttl)}, &lease, "Fencelock-Lease: "+id)
+	_, err := l.remote.call(ctx, "POST", "/leases/current/extend", wire.ExtendRequest{TTLMS: millisOf(ttl)}, &lease, l.id)
 	return leaseOf(lease, false), err
 }
 
-func (r *remote) Release(ctx context.Context, id string) error {
-	_, err := r.call(ctx, "DELETE", "/leases/current", nil, nil, "Fencelock-Lease: "+id)
+func (l *remoteLease) Release(ctx context.Context) error {
+	_, err := l.remote.call(ctx, "DELETE", "/leases/current", nil, nil, l.id)
 	return err
 }
 
-func (r *remote) Lease(ctx context.Context, id string) (lockcore.Lease, error) {
+func (l *remoteLease) Now(ctx context.Context) (lockcore.Lease, error) {
 	var lease wire.Lease
-	_, err := r.call(ctx, "GET", "/leases/current", nil, &lease, "Fencelock-Lease: "+id)
+	_, err := l.remote.call(ctx, "GET", "/leases/current", nil, &lease, l.id)
 	return leaseOf(lease, false), err
 }
 

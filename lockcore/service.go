@@ -34,21 +34,9 @@ type Service interface {
 	// Find returns the live lease that the request's IdempotencyKey has, as Acquire would,
 	// and grants none. Errors: *FieldError, ErrNotHeld, ErrIdempotencyMismatch, *QuorumError.
 	Find(ctx context.Context, req AcquireRequest) (Lease, error)
-	// Extend gives the lease a new TTL, counted from now; 0 is its last one, and
-	// ErrNotHeld once it has expired. The token stays. Of several resources it extends
-	// all, or ends all. Errors: *FieldError, ErrNotHeld (final), ErrMaxHold (the lease ends
-	// with its present TTL), *QuorumError (safe to repeat).
-	Extend(ctx context.Context, leaseID string, ttl time.Duration) (Lease, error)
-	// Release ends a lease. Before its MinHold the resource stays taken until then. Errors: ErrNotHeld, *QuorumError (safe to repeat).
-	Release(ctx context.Context, leaseID string) error
-	// Lease returns a lease as it is now. Errors: ErrNotHeld, *QuorumError.
-	Lease(ctx context.Context, leaseID string) (Lease, error)
-	// ReadLeaseID verifies a lease id and returns what it says; whether the lease still
-	// lives is another question. Errors: ErrNotHeld, *QuorumError.
-	ReadLeaseID(ctx context.Context, leaseID string) (LeaseTerms, error)
-	// EndOf returns how a lease ended that was not seen to be released. Errors:
-	// ErrNotHeld (it is not the caller's), *QuorumError.
-	EndOf(ctx context.Context, leaseID string) (End, error)
+	// Open verifies a lease id; whether the lease still lives is another question. Errors:
+	// ErrNotHeld (the id is not one of the caller's), *QuorumError.
+	Open(ctx context.Context, leaseID string) (OpenedLease, error)
 	// Inspect returns the public state of a resource. Errors: *FieldError, *QuorumError.
 	Inspect(ctx context.Context, resource string) (LockState, error)
 	// List returns a page of the held resources. Errors: *FieldError, *QuorumError.
@@ -64,4 +52,25 @@ type Service interface {
 	Observe(ctx context.Context) ClusterStatus
 	// Status says whether the service may grant anything, and why not.
 	Status() ClusterStatus
+}
+
+// OpenedLease is a lease whose id was verified for its caller. Its methods do not verify it
+// again.
+type OpenedLease interface {
+	// ID is the lease id.
+	ID() string
+	// Terms are what the id says.
+	Terms() LeaseTerms
+	// Extend gives the lease a new TTL, counted from now; 0 is its last one, and
+	// ErrNotHeld once it has expired. The token stays. Of several resources it extends
+	// all, or ends all. Errors: *FieldError, ErrNotHeld (final), ErrMaxHold (the lease ends
+	// with its present TTL), *QuorumError (safe to repeat).
+	Extend(ctx context.Context, ttl time.Duration) (Lease, error)
+	// Release ends the lease. Before its MinHold the resource stays taken until then.
+	// Errors: ErrNotHeld, *QuorumError (safe to repeat).
+	Release(ctx context.Context) error
+	// Now is the lease as it is now. Errors: ErrNotHeld, *QuorumError.
+	Now(ctx context.Context) (Lease, error)
+	// End returns how the lease ended that was not seen to be released. Errors: *QuorumError.
+	End(ctx context.Context) (End, error)
 }

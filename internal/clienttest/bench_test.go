@@ -26,11 +26,19 @@ func (always) Acquire(_ context.Context, req lockcore.AcquireRequest) (lockcore.
 	return lockcore.Lease{Resource: req.Resource, ID: "AYFqX3kfbB0sZ8Jp2i5cVxw0m9QeIoDw3gZvcmRlcnMvNDI" + req.Resource, Token: 7, TTL: req.TTL, Validity: req.TTL}, nil
 }
 
-func (always) Release(context.Context, string) error { return nil }
-
-func (always) ReadLeaseID(_ context.Context, id string) (lockcore.LeaseTerms, error) {
-	return lockcore.LeaseTerms{Resources: []string{id}}, nil
+func (always) Open(_ context.Context, id string) (lockcore.OpenedLease, error) {
+	return anyLease{id: id}, nil
 }
+
+// anyLease is released at once.
+type anyLease struct {
+	lockcore.OpenedLease
+	id string
+}
+
+func (anyLease) Release(context.Context) error { return nil }
+
+func (l anyLease) Terms() lockcore.LeaseTerms { return lockcore.LeaseTerms{Resources: []string{l.id}} }
 
 // BenchmarkCallers is what a pair costs with many callers of one client, server included: processor time, which
 // other programs on the machine change little, and time.

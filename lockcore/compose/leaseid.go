@@ -7,10 +7,19 @@ import (
 	"github.com/fencelock/fencelock/lockcore/keyring"
 )
 
-// openLease opens a lease id for the caller of ctx. It returns ErrNotHeld for an id
-// that this cluster did not seal for this caller: there never was such a lease. It
-// returns a *QuorumError while this server knows too little of the nodes to decide.
-func (s *Service) openLease(ctx context.Context, text string) ([]keyring.LeaseID, error) {
+// Open is lockcore.Service's. It returns ErrNotHeld for an id that this cluster did not seal
+// for this caller: there never was such a lease. It asks the nodes only for their secrets,
+// and only if the id's is not known.
+func (s *Service) Open(ctx context.Context, leaseID string) (lockcore.OpenedLease, error) {
+	parts, err := s.partsOf(ctx, leaseID)
+	if err != nil {
+		return nil, err
+	}
+	return &opened{Service: s, id: leaseID, parts: parts}, nil
+}
+
+// partsOf are the parts of the lease id. Errors: as for Open.
+func (s *Service) partsOf(ctx context.Context, text string) ([]keyring.LeaseID, error) {
 	sealed, ok := keyring.Decode(text)
 	if !ok {
 		return nil, lockcore.ErrNotHeld
@@ -40,20 +49,6 @@ func (s *Service) open(caller string, sealed keyring.Sealed) (parts []keyring.Le
 		known = known || found
 	}
 	return nil, known
-}
-
-// ReadLeaseID is lockcore.Service's. It asks the nodes only for their secrets, and only if
-// the id's is not known.
-func (s *Service) ReadLeaseID(ctx context.Context, lease string) (lockcore.LeaseTerms, error) {
-	parts, err := s.openLease(ctx, lease)
-	if err != nil {
-		return lockcore.LeaseTerms{}, err
-	}
-	read := lockcore.LeaseTerms{Granted: parts[0].Acquired, MinHold: parts[0].MinHold}
-	for i := range parts {
-		read.Resources = append(read.Resources, parts[i].Resource)
-	}
-	return read, nil
 }
 
 // SealMessage encrypts what this server sends to the other servers of the cluster, so that

@@ -90,7 +90,8 @@ func (s *Service) Acquire(ctx context.Context, req lockcore.AcquireRequest) (loc
 	if err != nil {
 		return lockcore.Lease{}, err
 	}
-	return s.seal(one.Caller, []*redlock.Part{taken}), nil
+	taken.Lease.ID = s.resources.Ring(taken).SealLease(one.Caller, []keyring.LeaseID{taken.ID})
+	return taken.Lease, nil
 }
 
 // acquire acquires one resource, wherever it is. What moves while it waits is waited for
@@ -113,118 +114,6 @@ func (s *Service) acquire(ctx context.Context, req *redlock.Request) (*redlock.P
 // left is what is left of a wait that began then, at least a millisecond.
 func left(wait time.Duration, began time.Time) time.Duration {
 	return max(time.Millisecond, wait-time.Since(began))
-}
-
-// Extend is lockcore.Service's. When it succeeds, no acquisition with a larger
-// token had completed when it was sent.
-func (s *Service) Extend(ctx context.Context, lease string, ttl time.Duration) (lockcore.Lease, error) {
-	parts, err := s.openLease(ctx, lease)
-	if err != nil {
-		return lockcore.Lease{}, err
-	}
-	if ttl == 0 {
-		last, err := s.look(ctx, lease, parts)
-		if errors.Is(err, lockcore.ErrNotHeld) { // its TTL is no longer known
-			return lockcore.Lease{}, s.endAll(ctx, parts)
-		}
-		if err != nil {
-			return lockcore.Lease{}, err
-		}
-		ttl = min(last.TTL, s.limits.MaxTTL)
-	}
-	if ttl, err = s.limits.checkTTL(ttl); err != nil {
-		return lockcore.Lease{}, err
-	}
-	extended, err := s.extendAll(ctx, lease, parts, ttl)
-	if errors.Is(err, lockcore.ErrNotHeld) && len(parts) > 1 {
-		err = s.endAll(ctx, parts)
-	}
-	return extended, err
-}
-
-// extendAll extends the parts of a lease. A part that has ended
-// counts more than one without a quorum: the lease has ended.
-func (s *Service) extendAll(ctx context.Context, lease string, parts []keyring.LeaseID, ttl time.Duration) (lockcore.Lease, error) {
-	leases, errs := s.eachPart(ctx, parts, func(r Resource, id keyring.LeaseID) (lockcore.Lease, error) { return r.Extend(ctx, id, ttl) })
-	if err := first(errs, lockcore.ErrNotHeld, lockcore.ErrMaxHold, lockcore.ErrNoQuorum); err != nil {
-		return lockcore.Lease{}, err
-	}
-	return together(lease, leases), nil
-}
-
-// endAll ends what is left of a lease, before its holder is told that it has ended:
-// no part of it stays locked, and none can be extended (rule 5). It returns ErrNotHeld, or
-// a *QuorumError while a part may be left.
-func (s *Service) endAll(ctx context.Context, parts []keyring.LeaseID) error {
-	if err := s.releaseAll(ctx, parts); err != nil {
-		return err
-	}
-	return lockcore.ErrNotHeld
-}
-
-// Release is lockcore.Service's. After a *QuorumError the release continues in the
-// background; the lease ends with its TTL at the latest.
-func (s *Service) Release(ctx context.Context, lease string) error {
-	parts, err := s.openLease(ctx, lease)
-	if err != nil {
-		return err
-	}
-	return s.releaseAll(ctx, parts)
-}
-
-// releaseAll releases the parts of a lease. One without a quorum counts more
-// than one that has ended: the release is to be repeated.
-func (s *Service) releaseAll(ctx context.Context, parts []keyring.LeaseID) error {
-	_, errs := eachOf(parts, func(id keyring.LeaseID) (struct{}, error) { return struct{}{}, s.releasePart(ctx, id) })
-	return first(errs, lockcore.ErrNoQuorum, lockcore.ErrNotHeld)
-}
-
-func (s *Service) releasePart(ctx context.Context, id keyring.LeaseID) error {
-	tried := false
-	err := s.resources.At(ctx, id.Resource, func(r Resource) error {
-		err := r.Release(ctx, id, keepTaken(id))
-		if tried && errors.Is(err, lockcore.ErrNotHeld) {
-			return nil // the lease was ended where it was before it moved
-		}
-		tried = true
-		return err
-	})
-	if err == nil {
-		s.released(id.Resource, id.Token)
-	}
-	return err
-}
-
-// keepTaken is for how long a resource that is released now stays taken (rule 27).
-func keepTaken(id keyring.LeaseID) time.Duration {
-	return min(max(0, id.MinHold-time.Since(id.Acquired)), id.MinHold).Truncate(time.Millisecond)
-}
-
-// Lease is lockcore.Service's. The validity counts from now.
-func (s *Service) Lease(ctx context.Context, lease string) (lockcore.Lease, error) {
-	parts, err := s.openLease(ctx, lease)
-	if err != nil {
-		return lockcore.Lease{}, err
-	}
-	return s.look(ctx, lease, parts)
-}
-
-// look reads the parts of a lease.
-func (s *Service) look(ctx context.Context, lease string, parts []keyring.LeaseID) (lockcore.Lease, error) {
-	leases, errs := s.eachPart(ctx, parts, func(r Resource, id keyring.LeaseID) (lockcore.Lease, error) { return r.Lease(ctx, id) })
-	if err := first(errs, lockcore.ErrNotHeld, lockcore.ErrNoQuorum); err != nil {
-		return lockcore.Lease{}, err
-	}
-	return together(lease, leases), nil
-}
-
-// EndOf is lockcore.Service's. Of a lease of several resources it looks at the first.
-func (s *Service) EndOf(ctx context.Context, lease string) (lockcore.End, error) {
-	parts, err := s.openLease(ctx, lease)
-	if err != nil {
-		return lockcore.EndUnknown, err
-	}
-	return at(ctx, s, parts[0].Resource, func(r Resource) (lockcore.End, error) { return r.EndOf(ctx, parts[0]) })
 }
 
 // Inspect is lockcore.Service's. A resource is held when a quorum holds one lease,

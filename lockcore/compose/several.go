@@ -148,7 +148,7 @@ func (r *reservation) extend(ctx context.Context) (time.Duration, error) {
 	for i := range ids {
 		ids[i].Acquired = began
 	}
-	lease, err := r.extendAll(ctx, "", ids, r.req.TTL)
+	lease, err := r.extendAll(ctx, ids, r.req.TTL)
 	if err == nil {
 		r.kept = began
 	}
@@ -170,7 +170,7 @@ func (r *reservation) grant(ctx context.Context) (lockcore.Lease, error) {
 	case found == len(r.parts) && validity > 0: // an earlier request under the key was granted them
 	case found == len(r.parts): // that lease is about to expire
 		var lease lockcore.Lease
-		lease, err = r.extendAll(ctx, "", idsOf(r.parts), r.req.TTL)
+		lease, err = r.extendAll(ctx, idsOf(r.parts), r.req.TTL)
 		validity = lease.Validity
 	case found > 0:
 		if err = r.renew(ctx); err == nil {
@@ -182,7 +182,7 @@ func (r *reservation) grant(ctx context.Context) (lockcore.Lease, error) {
 	if err != nil {
 		return lockcore.Lease{}, partEnded(err)
 	}
-	lease := r.seal(r.req.Caller, r.parts)
+	lease := r.lease()
 	lease.Validity = validity
 	return lease, nil
 }
@@ -217,20 +217,20 @@ func (r *reservation) drop(ctx context.Context, err error) {
 }
 
 func idsOf(taken []*redlock.Part) []keyring.LeaseID {
-	ids := make([]keyring.LeaseID, 0, 1) // nearly always one, and then not on the heap
-	for _, p := range taken {
-		ids = append(ids, p.ID)
+	ids := make([]keyring.LeaseID, len(taken))
+	for i, p := range taken {
+		ids[i] = p.ID
 	}
 	return ids
 }
 
-// seal makes the caller's lease of the parts.
-func (s *Service) seal(caller string, taken []*redlock.Part) lockcore.Lease {
-	leases := make([]lockcore.Lease, 0, 1)
-	for _, p := range taken {
-		leases = append(leases, p.Lease)
+// lease makes the caller's lease of the parts.
+func (r *reservation) lease() lockcore.Lease {
+	leases := make([]lockcore.Lease, len(r.parts))
+	for i, p := range r.parts {
+		leases[i] = p.Lease
 	}
-	return together(s.resources.Ring(taken[0]).SealLease(caller, idsOf(taken)), leases)
+	return together(r.resources.Ring(r.parts[0]).SealLease(r.req.Caller, idsOf(r.parts)), leases)
 }
 
 // dropAll releases the parts, also for a caller that went away. Under an idempotency

@@ -42,8 +42,8 @@ func TestALeaseAnswersToItsOwnerAlone(t *testing.T) {
 		if now, err := c.Lease(alice, lease.ID); err != nil || now.ID != lease.ID {
 			t.Errorf("seen by its owner: %+v, %v", now, err)
 		}
-		if terms, err := c.ReadLeaseID(alice, lease.ID); err != nil || !slices.Equal(terms.Resources, []string{req.Resource}) {
-			t.Errorf("terms %+v, %v", terms, err)
+		if opened, err := c.Open(alice, lease.ID); err != nil || !slices.Equal(opened.Terms().Resources, []string{req.Resource}) {
+			t.Errorf("opened by its owner: %+v, %v", opened, err)
 		}
 		// Nor can it be brought back under another name once it has ended.
 		settle(time.Minute)

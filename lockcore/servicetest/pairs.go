@@ -1,6 +1,7 @@
 package servicetest
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 	"sync/atomic"
@@ -27,7 +28,7 @@ func BenchmarkPairs(b *testing.B, s lockcore.Service, measure func(b *testing.B)
 				for pb.Next() {
 					lease, err := s.Acquire(b.Context(), lockcore.AcquireRequest{Resource: resource})
 					if err == nil {
-						err = s.Release(b.Context(), lease.ID)
+						err = release(b.Context(), s, lease.ID)
 					}
 					if err != nil {
 						failed.Add(1)
@@ -39,4 +40,12 @@ func BenchmarkPairs(b *testing.B, s lockcore.Service, measure func(b *testing.B)
 			b.ReportMetric(float64(failed.Load()), "failed")
 		})
 	}
+}
+
+func release(ctx context.Context, s lockcore.Service, id string) error {
+	lease, err := s.Open(ctx, id)
+	if err != nil {
+		return err
+	}
+	return lease.Release(ctx)
 }

@@ -66,6 +66,43 @@ type fixture struct {
 	ctx context.Context //nolint:containedctx // of the test
 }
 
+// Extend opens the lease id, and extends its lease. A service over HTTP gives a lease of an id
+// that does not open, too: its server has to refuse each request about that.
+func (f *fixture) Extend(ctx context.Context, id string, ttl time.Duration) (lockcore.Lease, error) {
+	l, err := f.Open(ctx, id)
+	if l == nil {
+		return lockcore.Lease{}, err
+	}
+	return l.Extend(ctx, ttl)
+}
+
+// Release is as Extend.
+func (f *fixture) Release(ctx context.Context, id string) error {
+	l, err := f.Open(ctx, id)
+	if l == nil {
+		return err
+	}
+	return l.Release(ctx)
+}
+
+// Lease is as Extend.
+func (f *fixture) Lease(ctx context.Context, id string) (lockcore.Lease, error) {
+	l, err := f.Open(ctx, id)
+	if l == nil {
+		return lockcore.Lease{}, err
+	}
+	return l.Now(ctx)
+}
+
+// EndOf is as Extend.
+func (f *fixture) EndOf(ctx context.Context, id string) (lockcore.End, error) {
+	l, err := f.Open(ctx, id)
+	if l == nil {
+		return lockcore.EndUnknown, err
+	}
+	return l.End(ctx)
+}
+
 func (f *fixture) must(err error) {
 	f.Helper()
 	if err != nil {
@@ -128,8 +165,10 @@ func (f *fixture) lease() {
 	state := f.state("a/b")
 	f.check("state", state.Held && state.Token == lease.Token && state.Holder == "worker ü" && string(state.Metadata) == `{"job":[1]}` &&
 		state.TTL == ttl && state.Remaining > 0 && state.Remaining <= ttl && state.Waiting == 0, state)
-	terms, err := f.ReadLeaseID(f.ctx, lease.ID)
-	f.check("lease id", err == nil && len(terms.Resources) == 1 && terms.Resources[0] == "a/b", terms)
+	opened, err := f.Open(f.ctx, lease.ID)
+	f.must(err)
+	terms := opened.Terms()
+	f.check("lease id", opened.ID() == lease.ID && len(terms.Resources) == 1 && terms.Resources[0] == "a/b", terms)
 	f.must(f.Release(f.ctx, lease.ID))
 	f.check("released", !f.state("a/b").Held, f.state("a/b"))
 }
@@ -257,8 +296,8 @@ func (f *fixture) callers() {
 	_, err = f.Lease(other, lease.ID)
 	f.refused("look up", err, lockcore.ErrNotHeld)
 	f.refused("release", f.Release(other, lease.ID), lockcore.ErrNotHeld)
-	_, err = f.ReadLeaseID(other, lease.ID)
-	f.refused("read the id", err, lockcore.ErrNotHeld)
+	_, err = f.Open(other, lease.ID)
+	f.refused("open", err, lockcore.ErrNotHeld)
 	_, err = f.Lease(f.ctx, lease.ID)
 	f.must(err)
 }

@@ -92,7 +92,7 @@ func (f *forgery) refused(tb testing.TB, id string) {
 	tb.Helper()
 	_, extend := f.locker.Extend(f.owner, id, 0)
 	_, look := f.locker.Lease(f.owner, id)
-	_, read := f.locker.ReadLeaseID(f.owner, id)
+	_, read := f.locker.Open(f.owner, id)
 	_, end := f.locker.EndOf(f.owner, id)
 	for call, err := range map[string]error{"extend": extend, "look": look, "read": read, "end": end, "release": f.locker.Release(f.owner, id)} {
 		if !errors.Is(err, lockcore.ErrNotHeld) {
