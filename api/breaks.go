@@ -1,13 +1,10 @@
 package api
 
 import (
-	"context"
 	"errors"
 	"net/http"
 
 	"github.com/fencelock/fencelock/api/access"
-	"github.com/fencelock/fencelock/api/events"
-	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
 )
@@ -20,7 +17,6 @@ func (s *Server) breakLock(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	broken := s.brokenEvent(r.Context(), resource, token)
 	err = s.leases.Break(r.Context(), resource, token)
 	if errors.Is(err, lockcore.ErrNotHeld) {
 		return errLockNotHeld
@@ -28,8 +24,6 @@ func (s *Server) breakLock(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s.leases.metrics.breaks.Inc()
-	s.Events.Publish(broken)
 	return noContent(w)
 }
 
@@ -52,16 +46,4 @@ func (s *Server) breakRequest(w http.ResponseWriter, r *http.Request) (string, f
 		err = may(callerOf(w), access.Admin, resource)
 	}
 	return resource, token, err
-}
-
-// brokenEvent is the event of a break that succeeds.
-func (s *Server) brokenEvent(ctx context.Context, resource string, token fencing.Token) events.Event {
-	broken := events.Event{Kind: wire.EventBroken, Event: wire.Event{Resource: resource, FencingToken: int64(token)}}
-	if !s.Events.Listened() {
-		return broken
-	}
-	if held, err := s.Service.Inspect(ctx, resource); err == nil && held.Held && (token == 0 || token == held.Token) {
-		broken.FencingToken, broken.Holder = int64(held.Token), held.Holder
-	}
-	return broken
 }

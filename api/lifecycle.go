@@ -15,7 +15,6 @@ import (
 	"github.com/fencelock/fencelock/api/events"
 	"github.com/fencelock/fencelock/api/leases"
 	"github.com/fencelock/fencelock/api/places"
-	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
 )
@@ -63,7 +62,7 @@ func (l *lifecycle) Acquire(ctx context.Context, who *access.Identity, req *lock
 	granted := lease.Acquired
 	if !lease.Existing {
 		granted = time.Now() // more exact than Acquired
-		publishLease(l.events, wire.EventGranted, &lease)
+		l.events.Granted(&lease)
 	}
 	l.follow(who, &lease, granted)
 	return lease, nil
@@ -103,11 +102,26 @@ func (l *lifecycle) Cancel(ctx context.Context, who *access.Identity, req *lockc
 // the resource was taken by the minimum hold of a released lease.
 func (l *lifecycle) Break(ctx context.Context, resource string, token fencing.Token) error {
 	lease := l.live.LimitedOf(resource)
+	ends, holder := l.leaseToBreak(ctx, resource, token)
 	err := l.service.Break(ctx, resource, token)
 	if err == nil {
 		l.live.Free(lease.ID)
+		l.metrics.breaks.Inc()
+		l.events.Broken(resource, ends, holder)
 	}
 	return err
+}
+
+// leaseToBreak is the token and the holder of the lease that a break with the token ends, as
+// far as is known; they are for readers of events.
+func (l *lifecycle) leaseToBreak(ctx context.Context, resource string, token fencing.Token) (ends fencing.Token, holder string) {
+	if !l.events.Listened() {
+		return token, ""
+	}
+	if held, err := l.service.Inspect(ctx, resource); err == nil && held.Held && (token == 0 || token == held.Token) {
+		return held.Token, held.Holder
+	}
+	return token, ""
 }
 
 // Extend extends a lease on behalf of who. Errors: of Service.Open and of OpenedLease.Extend.
@@ -121,7 +135,7 @@ func (l *lifecycle) Extend(ctx context.Context, who *access.Identity, named name
 	l.metrics.extensions.count(outcome)
 	switch outcome {
 	case outcomeGranted:
-		publishLease(l.events, wire.EventExtended, &lease)
+		l.events.Extended(&lease)
 		l.follow(who, &lease, lease.Acquired)
 	case outcomeNotHeld:
 		l.live.Remove(named.id)

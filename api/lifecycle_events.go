@@ -9,23 +9,6 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// publishLease publishes what happened to a lease, resource by resource.
-func publishLease(hub *events.Hub, kind wire.EventKind, lease *lockcore.Lease) {
-	if !hub.Recording() {
-		return
-	}
-	e := events.Event{Kind: kind, Event: wire.Event{
-		Resource: lease.Resource, FencingToken: int64(lease.Token), Holder: lease.Holder, TTLMS: lease.TTL.Milliseconds(),
-	}}
-	if len(lease.Parts) == 0 {
-		hub.Publish(e)
-	}
-	for _, part := range lease.Parts {
-		e.Resource, e.FencingToken = part.Resource, int64(part.Token)
-		hub.Publish(e)
-	}
-}
-
 // publishWaitAfter is how long a request waits before an event says so: most
 // requests are granted sooner.
 const publishWaitAfter = 50 * time.Millisecond

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/api/wire"
-	"github.com/fencelock/fencelock/fencing"
 )
 
 // Bounds of a Hub.
@@ -106,13 +105,6 @@ func (h *Hub) Stop() { h.stop.Do(func() { close(h.stopped) }) }
 
 // Listened reports whether there is a reader, here or at another server.
 func (h *Hub) Listened() bool { return h.on.Load() }
-
-// Released is for sets.Config: a lease was released.
-func (h *Hub) Released(resource string, token fencing.Token) {
-	if h.Recording() {
-		h.Publish(Event{Kind: wire.EventReleased, Event: wire.Event{Resource: resource, FencingToken: int64(token)}})
-	}
-}
 
 // Recording reports whether an event would be kept, so that a hot path makes none
 // for nothing.
