@@ -75,6 +75,7 @@ func (w *keyWatch) run(ctx context.Context) {
 		w.forget(begun)
 		for w.keys.LeaseKey() == name && !w.due(begun) && ctx.Err() == nil {
 			pause(ctx, time.Second)
+			w.review() // the file may open more, or less, under the same first key
 		}
 	}
 	wg.Wait()
@@ -142,6 +143,13 @@ func (w *keyWatch) forget(since time.Time) {
 			delete(w.others, server)
 		}
 	}
+	w.compare()
+}
+
+// review compares what this server opens now with the keys that the others had.
+func (w *keyWatch) review() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.compare()
 }
 

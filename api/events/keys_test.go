@@ -102,6 +102,17 @@ func TestLeaseKeysAreCompared(t *testing.T) {
 			if a, b := one.LeaseKeysDiffer(), two.LeaseKeysDiffer(); a != 1 || b != 1 {
 				t.Errorf("%s, and then another file: %d and %d differ", name, a, b)
 			}
+			time.Sleep(time.Hour)
+			one.set("k1", "k2", "k3") // its first key is as before
+			time.Sleep(5 * time.Second)
+			if a, b := one.LeaseKeysDiffer(), two.LeaseKeysDiffer(); a != 0 || b != 1 {
+				t.Errorf("%s, and then a file with the other's key: %d and %d differ, want 0 and 1", name, a, b)
+			}
+			two.set("k4")
+			time.Sleep(5 * time.Second)
+			if n := one.LeaseKeysDiffer(); n != 1 {
+				t.Errorf("%s, and then a new key: %d differ, want 1", name, n)
+			}
 			two.stop()
 			time.Sleep(2 * differPause)
 			if n := one.LeaseKeysDiffer(); n != 0 {
