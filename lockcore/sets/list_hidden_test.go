@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/sets"
@@ -34,12 +35,13 @@ func walk(t *testing.T, l *sets.Locker, req lockcore.ListRequest) (pages [][]str
 }
 
 // A caller that may see a part of a list gets the same pages, whether more is hidden
-// or not, and wherever that is.
+// or not, and wherever that is. The time is virtual: a page that searches for longer than
+// listBudget is short.
 func TestHiddenResourcesAreHiddenInEveryWay(t *testing.T) {
-	ctx := t.Context()
-	names := func(l *sets.Locker, resources ...string) {
+	names := func(t *testing.T, l *sets.Locker, resources ...string) {
+		t.Helper()
 		for _, resource := range resources {
-			if _, err := l.Acquire(ctx, lockcore.AcquireRequest{Resource: resource}); err != nil {
+			if _, err := l.Acquire(t.Context(), lockcore.AcquireRequest{Resource: resource}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -49,18 +51,25 @@ func TestHiddenResourcesAreHiddenInEveryWay(t *testing.T) {
 		hidden = slices.DeleteFunc(hidden, readable)
 		for _, nodes := range []int{1, 3} {
 			t.Run(fmt.Sprint(hidden, nodes), func(t *testing.T) {
-				alone, crowded := serving(t, "alone", nodes), serving(t, "crowded", nodes)
-				names(alone, mine...)
-				names(crowded, append(slices.Clone(mine), hidden...)...)
-				for _, prefix := range []string{"", "x/", "x/mine", "x/a", "x/z", "y"} {
-					for limit := 1; limit <= 6; limit++ {
-						req := lockcore.ListRequest{Prefix: prefix, Limit: limit, Show: readable}
-						if got, want := walk(t, crowded, req), walk(t, alone, req); !slices.EqualFunc(got, want, slices.Equal) {
-							t.Errorf("prefix %q, limit %d: pages %v, and %v where nothing is hidden", prefix, limit, got, want)
-						}
-					}
-				}
+				synctest.Test(t, func(t *testing.T) {
+					alone, crowded := serving(t, "alone", nodes), serving(t, "crowded", nodes)
+					names(t, alone, mine...)
+					names(t, crowded, append(slices.Clone(mine), hidden...)...)
+					samePages(t, alone, crowded)
+				})
 			})
+		}
+	}
+}
+
+func samePages(t *testing.T, alone, crowded *sets.Locker) {
+	t.Helper()
+	for _, prefix := range []string{"", "x/", "x/mine", "x/a", "x/z", "y"} {
+		for limit := 1; limit <= 6; limit++ {
+			req := lockcore.ListRequest{Prefix: prefix, Limit: limit, Show: readable}
+			if got, want := walk(t, crowded, req), walk(t, alone, req); !slices.EqualFunc(got, want, slices.Equal) {
+				t.Errorf("prefix %q, limit %d: pages %v, and %v where nothing is hidden", prefix, limit, got, want)
+			}
 		}
 	}
 }
