@@ -173,7 +173,7 @@ func TestMaxHoldIsNotEvaded(t *testing.T) {
 func TestTheSecretIsReplaced(t *testing.T) {
 	t.Parallel()
 	nodes := testenv.StartRedisN(t, 3)
-	env := []string{redisAddrs(nodes), "FENCELOCK_BOOTSTRAP=new"}
+	env := []string{redisAddrs(nodes), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_NODE_DOWN_AFTER=3s"}
 	p, q := start(t, env...), start(t, env...)
 	first := p.acquire(`{"resource":"a","ttl_ms":60000}`)
 	alive := func(id string, status int) {
@@ -239,7 +239,7 @@ func TestTheSecretIsReplacedUnderFaults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			nodes := testenv.StartRedisN(t, 3)
-			env := []string{redisAddrs(nodes), "FENCELOCK_BOOTSTRAP=new"}
+			env := []string{redisAddrs(nodes), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_NODE_DOWN_AFTER=3s"} // two nodes have to reply
 			p := start(t, env...)
 			lease := p.acquire(`{"resource":"a","ttl_ms":60000}`)
 			fault(nodes[2])

@@ -147,10 +147,13 @@ func (p *process) kill() {
 	select {
 	case err := <-p.ended:
 		p.ended <- err
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		p.t.Error("the killed server does not end")
 	}
 }
+
+// patience is how long a test waits for what has to happen, however busy the machine is.
+const patience = time.Minute
 
 // exit waits for the end of the process and returns its code.
 func (p *process) exit() int {
@@ -165,7 +168,7 @@ func (p *process) exit() int {
 			p.t.Fatal(err)
 		}
 		return 0
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience):
 		p.t.Fatal("the server does not end")
 		return -1
 	}
@@ -173,7 +176,7 @@ func (p *process) exit() int {
 
 func (p *process) untilReady() {
 	p.t.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(patience)
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -252,14 +255,14 @@ func (p *process) acquire(body string) (lease wire.Lease) {
 
 func (p *process) until(what string, done func() bool) {
 	p.t.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(patience)
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for !done() {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			p.t.Fatalf("not within 10 s: %s", what)
+			p.t.Fatalf("not within %s: %s", patience, what)
 		}
 	}
 }
@@ -282,6 +285,17 @@ func (p *process) untilAnswer(status int, method, path, body string, header ...s
 	p.until(method+" "+path+" answers "+strconv.Itoa(status), func() bool {
 		return p.ask(nil, method, path, body, header...).StatusCode == status
 	})
+}
+
+// decided asks until the answer is not 503: a busy engine or database may be too late for
+// one request, and that decides nothing.
+func (p *process) decided(method, path, body string, header ...string) (resp *http.Response) {
+	p.t.Helper()
+	p.until(method+" "+path+" is decided", func() bool {
+		resp = p.ask(nil, method, path, body, header...)
+		return resp.StatusCode != http.StatusServiceUnavailable
+	})
+	return resp
 }
 
 // scrape reads /metrics.

@@ -39,6 +39,11 @@ func changeOf(present, next [][]*testenv.Redis) []string {
 	return env
 }
 
+// longLeases is an environment with leases that outlive a test.
+func longLeases(env []string) []string {
+	return append(env, "FENCELOCK_MAX_TTL=10m", "FENCELOCK_DEFAULT_TTL=10m")
+}
+
 func runSets(t *testing.T, env []string, args ...string) said {
 	t.Helper()
 	return finish(t, command(t, env, append([]string{"sets"}, args...)...), "")
@@ -66,34 +71,35 @@ func TestSetsApplyFromHistory(t *testing.T) {
 	t.Parallel()
 	nodes := testenv.StartRedisN(t, 2)
 	a, b := [][]*testenv.Redis{nodes[:1]}, [][]*testenv.Redis{nodes[1:]}
-	f := &fleet{t: t, ports: []int{testenv.FreePort(t)}, servers: make([]*process, 1), env: changeOf(a, nil)}
+	f := &fleet{t: t, ports: []int{testenv.FreePort(t)}, servers: make([]*process, 1), env: longLeases(changeOf(a, nil))}
 	f.start(0, "FENCELOCK_BOOTSTRAP=new")
 	var history []string
 	for _, change := range [][2][][]*testenv.Redis{{a, b}, {b, a}} {
-		env := changeOf(change[0], change[1])
+		env := longLeases(changeOf(change[0], change[1]))
 		f.restartWith(env)
 		if history == nil { // B is new
 			runSets(t, env, "status").wants(t, "a fresh set", 0, "a running server bootstraps the cluster once the longest TTL has passed", "")
+			f.restartWith(append(slices.Clone(env), "FENCELOCK_BOOTSTRAP=new")) // which nobody waits for here
 		}
 		command := printed(t, env, "apply")
 		if history == nil {
 			history = command
 		}
 		runSets(t, env, command...).wants(t, "apply", 0, "the next node sets are in force", "")
-		f.restartWith(changeOf(change[1], nil))
+		f.restartWith(longLeases(changeOf(change[1], nil)))
 	}
 	server := f.servers[0]
-	lease := server.acquire(`{"resource":"r1","ttl_ms":10000}`)
+	lease := server.acquire(`{"resource":"r1","ttl_ms":600000}`)
 	extends := func() {
 		t.Helper()
-		server.wants(server.ask(nil, "POST", "/leases/current/extend", `{"ttl_ms":10000}`, "Fencelock-Lease: "+lease.LeaseID), http.StatusOK)
+		server.wants(server.decided("POST", "/leases/current/extend", `{"ttl_ms":600000}`, "Fencelock-Lease: "+lease.LeaseID), http.StatusOK)
 	}
-	runSets(t, changeOf(a, nil), "status", "-o", "json").wants(t, "status as JSON", 0, `"next": "nothing: the sets of FENCELOCK_REDIS_ADDRS are in force"`, "")
-	runSets(t, changeOf(a, b), "plan", "-o", "json").wants(t, "plan as JSON", 0, "\"from\": 1,\n      \"to\": 2,\n      \"share\": 1\n", "")
-	runSets(t, changeOf(a, nil), "status").wants(t, "status without next sets", 0, "generation of the maps: 2\nnext: nothing: the sets of FENCELOCK_REDIS_ADDRS are in force", "")
-	runSets(t, changeOf(b, nil), "status").wants(t, "status of other sets", 0, "use the list that is in force", "")
+	runSets(t, longLeases(changeOf(a, nil)), "status", "-o", "json").wants(t, "status as JSON", 0, `"next": "nothing: the sets of FENCELOCK_REDIS_ADDRS are in force"`, "")
+	runSets(t, longLeases(changeOf(a, b)), "plan", "-o", "json").wants(t, "plan as JSON", 0, "\"from\": 1,\n      \"to\": 2,\n      \"share\": 1\n", "")
+	runSets(t, longLeases(changeOf(a, nil)), "status").wants(t, "status without next sets", 0, "generation of the maps: 2\nnext: nothing: the sets of FENCELOCK_REDIS_ADDRS are in force", "")
+	runSets(t, longLeases(changeOf(b, nil)), "status").wants(t, "status of other sets", 0, "use the list that is in force", "")
 
-	env := changeOf(a, b)
+	env := longLeases(changeOf(a, b))
 	runSets(t, env, history...).wants(t, "from history", cli.ExitFailed, "", "planned from generation 0 of the maps, and they are at 2")
 	extends()
 	runSets(t, env, "status").wants(t, "status", 0, "restart the servers with both maps (1 run without), then: 'fencelock sets apply --from 2'", "")
@@ -101,7 +107,7 @@ func TestSetsApplyFromHistory(t *testing.T) {
 	extends()
 	runSets(t, env, "apply", "--from", "2", "--force").wants(t, "by force", 0, "the next node sets are in force", "leases that only they extend are lost")
 	runSets(t, env, printed(t, env, "revert")...).wants(t, "back", 0, "the node sets of FENCELOCK_REDIS_ADDRS are in force", "")
-	server.untilAnswer(http.StatusOK, "POST", "/leases/current/extend", `{"ttl_ms":10000}`, "Fencelock-Lease: "+lease.LeaseID)
+	server.untilAnswer(http.StatusOK, "POST", "/leases/current/extend", `{"ttl_ms":600000}`, "Fencelock-Lease: "+lease.LeaseID)
 }
 
 // TestSets adds a node set to one: by every command, with a lease that moves, one that
@@ -110,13 +116,13 @@ func TestSets(t *testing.T) {
 	t.Parallel()
 	nodes := testenv.StartRedisN(t, 2)
 	present, both := [][]*testenv.Redis{nodes[:1]}, [][]*testenv.Redis{nodes[:1], nodes[1:]}
-	untold := start(t, append(changeOf(present, nil), "FENCELOCK_BOOTSTRAP=new")...)
-	env := changeOf(present, both)
+	untold := start(t, append(longLeases(changeOf(present, nil)), "FENCELOCK_BOOTSTRAP=new")...)
+	env := longLeases(changeOf(present, both))
 	told := start(t, append(slices.Clone(env), "FENCELOCK_BOOTSTRAP=new")...)
-	runSets(t, changeOf(present, nil), "plan").wants(t, "without next sets", cli.ExitUsage, "", "FENCELOCK_REDIS_NEXT_ADDRS is not set")
-	runSets(t, changeOf(present, present), "plan").wants(t, "the same sets", cli.ExitFailed, "", "the next node sets are the same as the current ones")
+	runSets(t, longLeases(changeOf(present, nil)), "plan").wants(t, "without next sets", cli.ExitUsage, "", "FENCELOCK_REDIS_NEXT_ADDRS is not set")
+	runSets(t, longLeases(changeOf(present, present)), "plan").wants(t, "the same sets", cli.ExitFailed, "", "the next node sets are the same as the current ones")
 	var plan said
-	testenv.Eventually(t, 10*time.Second, func() error { // the first heartbeat of a server may come before its cluster is bootstrapped
+	testenv.Eventually(t, patience, func() error { // the first heartbeat of a server may come before its cluster is bootstrapped
 		if plan = runSets(t, env, "plan"); !strings.Contains(plan.out, "run without") {
 			return errors.New(plan.out)
 		}
@@ -137,7 +143,7 @@ func TestSets(t *testing.T) {
 	runSets(t, env, "status").wants(t, "status", 0, "the change is complete", "")
 	runSets(t, env, "apply").wants(t, "apply again", 0, "the next node sets are in force", "")
 
-	after := start(t, changeOf(both, nil)...)
+	after := start(t, longLeases(changeOf(both, nil))...)
 	moved := 0
 	for _, lease := range held {
 		again := fmt.Sprintf(`{"resource":%q}`, lease.Resource)
