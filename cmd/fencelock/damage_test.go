@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/binary"
@@ -14,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -123,6 +125,70 @@ func damagedFiles(t *testing.T, every int) {
 	}
 	if refused < 20/every {
 		t.Errorf("%d of %d damaged files were refused", refused, len(cases))
+	}
+}
+
+// TestSoakEachWriteFails lets each of the server's first writes and syncs fail, one a run.
+// The server ends and says why, without calling the file damaged; a server that is started
+// again has every lease that was granted, and larger tokens.
+func TestSoakEachWriteFails(t *testing.T) {
+	strace := testenv.Installed(t, "strace", "strace")
+	for _, call := range []string{"pwrite64", "fdatasync"} {
+		for n := 1; n <= 6; n++ {
+			t.Run(fmt.Sprintf("%s %d", call, n), func(t *testing.T) { writeFails(t, strace, call, n) })
+		}
+	}
+}
+
+func writeFails(t *testing.T, strace, call string, n int) {
+	t.Helper()
+	data := filepath.Join(t.TempDir(), "locks.db")
+	p := start(t, "FENCELOCK_DATA="+data)
+	leases := []wire.Lease{p.acquire(`{"resource":"first","ttl_ms":60000}`)}
+	inject(t, strace, p.cmd.Process.Pid, fmt.Sprintf("inject=%s:error=EIO:when=%d", call, n))
+	const most = 200 // the calls are counted for each thread
+	for i := 0; ; i++ {
+		var lease wire.Lease
+		resp, err := p.try(t.Context(), &lease, "POST", "/locks", fmt.Sprintf(`{"resource":"r%d","ttl_ms":60000}`, i))
+		if err != nil || resp.StatusCode != http.StatusCreated {
+			break
+		}
+		if leases = append(leases, lease); i == most {
+			t.Fatal("nothing failed")
+		}
+	}
+	if code := p.exit(); code != cli.ExitFailed {
+		t.Errorf("it ends with %d", code)
+	}
+	last := strings.Join(p.log, "\n")
+	if !strings.Contains(last, "the disk did not read or write "+data) || !strings.Contains(last, "start the server again") || strings.Contains(last, "Move it away") {
+		t.Errorf("it says %s", last)
+	}
+	p = start(t, "FENCELOCK_DATA="+data)
+	for _, lease := range leases {
+		p.wants(p.ask(nil, "GET", "/leases/current", "", "Fencelock-Lease: "+lease.LeaseID), http.StatusOK)
+	}
+	p.breaks("first")
+	if again := p.acquire(`{"resource":"first"}`); again.FencingToken <= leases[0].FencingToken {
+		t.Errorf("token %d after %d", again.FencingToken, leases[0].FencingToken)
+	}
+}
+
+// inject has strace do something to calls of a process, until that ends.
+func inject(t *testing.T, strace string, pid int, what string) {
+	t.Helper()
+	call, _, _ := strings.Cut(strings.TrimPrefix(what, "inject="), ":")
+	cmd := exec.Command(strace, "-f", "-o", os.DevNull, "-e", "trace="+call, "-e", what, "-p", strconv.Itoa(pid))
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	if line, err := bufio.NewReader(stderr).ReadString('\n'); !strings.Contains(line, "attached") {
+		t.Fatalf("strace says %q (%v)", line, err)
 	}
 }
 

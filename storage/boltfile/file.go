@@ -27,6 +27,11 @@ type DamagedError struct {
 }
 
 func (e *DamagedError) Error() string {
+	if errors.Is(e.Cause, syscall.EIO) {
+		return fmt.Sprintf("the disk did not read or write %s: %v. Nobody knows what is on the disk now, so nothing more is done with the file. "+
+			"Find out what is wrong with the disk (the kernel's log says it), then start the server again: "+
+			"it checks the file, and whatever was answered with success is in it", e.Path, e.Cause)
+	}
 	return fmt.Sprintf("%s is damaged and is not used: %v. Move it away to start with a new file. "+
 		"The locks and the guarded records in it are then lost; the tokens of the new file are larger because they start at the clock. "+
 		"Wait until the leases have ended before you start: their holders may still work. "+

@@ -394,7 +394,11 @@ func TestNoSyncNoMore(t *testing.T) {
 	path, _ := newFile(t)
 	file := mustOpen(t, path)
 	wantDamage(t, file.Update(func(*bbolt.Tx) error { return fmt.Errorf("fdatasync: %w", syscall.EIO) }))
-	wantDamage(t, file.View(func(*bbolt.Tx) error { return nil }))
+	err := file.View(func(*bbolt.Tx) error { return nil })
+	wantDamage(t, err)
+	if text := err.Error(); !strings.Contains(text, "start the server again") || strings.Contains(text, "Move it away") {
+		t.Errorf("it says %s", text)
+	}
 }
 
 // TestOtherErrorsAndPanicsPass: only the file's own are damage.
