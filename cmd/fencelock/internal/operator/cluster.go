@@ -101,12 +101,17 @@ func (t clusterTool) await(ctx context.Context, status func() lockcore.ClusterSt
 	p := progress{out: t.out, shown: make(map[string]lockcore.NodeState), remind: time.Now().Add(clusterRemind)}
 	tick := time.NewTicker(clusterPause)
 	defer tick.Stop()
-	incomplete := time.Now()
-	for ctx.Err() == nil && time.Since(incomplete) < clusterSettle {
+	var since time.Time // when it was first seen done; a busy machine may be late between any two lines
+	for ctx.Err() == nil {
 		s := status()
 		p.show(s)
-		if !done(s) {
-			incomplete = time.Now()
+		switch {
+		case !done(s):
+			since = time.Time{}
+		case since.IsZero():
+			since = time.Now()
+		case time.Since(since) >= clusterSettle:
+			return p.end(s)
 		}
 		select {
 		case <-tick.C:
