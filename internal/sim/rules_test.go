@@ -65,10 +65,30 @@ func openAlone(tb testing.TB, plan Plan) nodetest.Harness {
 		<-stopped
 	})
 	n := w.nodes[0]
+	spoil := nodetest.SpoilRow(tb, n.model.Store)
 	return nodetest.Harness{
 		Node:    clocked{&port{w: w, server: w.servers[0], node: n, relays: make([]relay, 1), slower: 1}},
-		Restart: func() { n.model.Restart(true) },
-		Wipe:    n.model.Wipe,
-		Spoil:   nodetest.SpoilRow(tb, n.model.Store),
+		Restart: func() { w.do(func() { n.model.Restart(true) }) },
+		Wipe:    func() { w.do(n.model.Wipe) },
+		Spoil:   func(resource string) { w.do(func() { spoil(resource) }) },
 	}
+}
+
+// do has the world do something between two events.
+func (w *world) do(f func()) {
+	d := deed{f, make(chan struct{})}
+	w.post(d)
+	<-d.done
+}
+
+type deed struct {
+	f    func()
+	done chan struct{}
+}
+
+func (deed) rank() rank { return rank{} }
+
+func (d deed) accept(*world) {
+	d.f()
+	close(d.done)
 }
