@@ -45,11 +45,11 @@ func TestBadInput(t *testing.T) {
 			`{"resource":"a","wait_ms":"0"}`, `{"resource":"a","wait_ms":null}`, `{"resource":"a","wait_ms":99999999999999999999}`,
 		},
 		"min_hold_ms": {
-			`{"resource":"a","min_hold_ms":-1}`, `{"resource":"a","min_hold_ms":60001}`, `{"resource":"a","min_hold_ms":"1"}`,
+			`{"resource":"a","min_hold_ms":-1}`, `{"resource":"a","min_hold_ms":60001}`, `{"resource":"a","min_hold_ms":30001}`, `{"resource":"a","ttl_ms":1000,"min_hold_ms":1001}`, `{"resource":"a","min_hold_ms":"1"}`,
 			`{"resource":"a","min_hold_ms":null}`, `{"resource":"a","min_hold_ms":0.5}`,
 		},
 		"max_hold_ms": {
-			`{"resource":"a","max_hold_ms":-1}`, `{"resource":"a","max_hold_ms":315360000001}`, `{"resource":"a","max_hold_ms":"1"}`,
+			`{"resource":"a","max_hold_ms":-1}`, `{"resource":"a","max_hold_ms":315360000001}`, `{"resource":"a","max_hold_ms":9223372036854775807}`, `{"resource":"a","max_hold_ms":29999}`, `{"resource":"a","max_hold_ms":"1"}`,
 			`{"resource":"a","max_hold_ms":null}`, `{"resource":"a","max_hold_ms":1e3}`,
 		},
 		"holder": {

@@ -28,7 +28,7 @@ func BenchmarkDecodeAcquire(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := api.DecodeAcquire([]byte(body), maxTTL); err != nil {
+				if _, err := api.DecodeAcquire([]byte(body), limits); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -53,7 +53,7 @@ func (d discard) SetWriteDeadline(time.Time) error { return nil }
 // sampled and exported to nowhere.
 func BenchmarkAcquireHandler(b *testing.B) {
 	options := func() api.Options {
-		return api.Options{MaxTTL: maxTTL, Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Events: events.NewHub()}
+		return api.Options{Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Events: events.NewHub()}
 	}
 	b.Run("alone", func(b *testing.B) { benchmarkAcquire(b, options(), "") })
 	b.Run("access", func(b *testing.B) {

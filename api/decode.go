@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -37,45 +38,38 @@ type acquisition struct {
 	namesWait bool // wait_ms was given: Prefer is not a substitute for it
 }
 
-// longestHold bounds max_hold_ms: ten years are as good as none.
-const longestHold = 10 * 365 * 24 * time.Hour
-
-// decodeAcquire reads and checks the body of POST /locks. The error is a *lockcore.FieldError.
-func decodeAcquire(data []byte, maxTTL time.Duration) (req acquisition, err error) {
+// decodeAcquire reads the body of POST /locks, and checks it against the limits. The error has a
+// *lockcore.FieldError.
+func decodeAcquire(data []byte, limits lockcore.Limits) (req acquisition, err error) {
 	var body acquireBody
 	if err := decodeJSON(data, &body); err != nil {
 		return req, err
 	}
-	if req.Resource, req.Resources, err = resources(body); err != nil {
-		return req, err
+	switch {
+	case body.Resource == nil && body.Resources == nil:
+		return req, badField("resource", "is required, or resources")
+	case body.Resource == nil:
+		req.Resources = body.Resources
+	case body.Resources != nil:
+		return req, badField("resources", "must not be given together with resource")
+	default:
+		req.Resource = *body.Resource
 	}
-	if req.Slots, err = slots(body); err != nil {
-		return req, err
-	}
-	if req.TTL, err = millis("ttl_ms", body.TTLMS, lockcore.MinTTL, maxTTL); err != nil {
-		return req, err
-	}
-	if req.Wait, err = millis("wait_ms", body.WaitMS, 0, lockcore.MaxWait); err != nil {
-		return req, err
-	}
-	if req.MinHold, err = millis("min_hold_ms", body.MinHoldMS, 0, maxTTL); err != nil {
-		return req, err
-	}
-	if req.MaxHold, err = millis("max_hold_ms", body.MaxHoldMS, 0, longestHold); err != nil {
-		return req, err
-	}
-	if err := lockcore.ValidateText("holder", body.Holder, 0); err != nil {
-		return req, err
-	}
+	req.Slots = slots(body.Slots)
+	req.TTL, req.Wait = ttlOf(body.TTLMS), millis(body.WaitMS)
+	req.MinHold, req.MaxHold = millis(body.MinHoldMS), millis(body.MaxHoldMS)
 	req.namesWait = body.WaitMS != nil
 	req.Holder = body.Holder
-	req.Metadata, err = metadata(body.Metadata)
-	return req, err
+	if body.Metadata.Kind() != 'n' {
+		req.Metadata = []byte(body.Metadata)
+	}
+	checked := req.AcquireRequest // the Service makes its own of it
+	return req, limits.Check(&checked)
 }
 
 // decodeExtend reads and checks the body of an extend; an empty one asks for
-// the default (0). The error is a *lockcore.FieldError.
-func decodeExtend(data []byte, maxTTL time.Duration) (time.Duration, error) {
+// the lease's last TTL (0). The error is a *lockcore.FieldError.
+func decodeExtend(data []byte, limits lockcore.Limits) (time.Duration, error) {
 	if len(data) == 0 {
 		return 0, nil
 	}
@@ -83,7 +77,9 @@ func decodeExtend(data []byte, maxTTL time.Duration) (time.Duration, error) {
 	if err := decodeJSON(data, &body); err != nil {
 		return 0, err
 	}
-	return millis("ttl_ms", body.TTLMS, lockcore.MinTTL, maxTTL)
+	ttl := ttlOf(body.TTLMS)
+	_, err := limits.CheckTTL(ttl)
+	return ttl, err
 }
 
 // breakBody is wire.BreakRequest as the server reads it.
@@ -131,68 +127,34 @@ func decodeValue(data []byte) ([]byte, error) {
 	return value, err
 }
 
-// resources gives the one resource, or the several, that a request names.
-func resources(body acquireBody) (string, []string, error) {
+// slots is the number of slots that a request names, 0 if it names none: a 0 that it names is
+// out of bounds.
+func slots(named *int) int {
 	switch {
-	case body.Resource == nil && body.Resources == nil:
-		return "", nil, badField("resource", "is required, or resources")
-	case body.Resource == nil:
-		return "", body.Resources, checkResources(body.Resources)
-	case body.Resources != nil:
-		return "", nil, badField("resources", "must not be given together with resource")
-	default:
-		return *body.Resource, nil, lockcore.ValidateResource(*body.Resource)
+	case named == nil:
+		return 0
+	case *named == 0:
+		return -1
 	}
+	return *named
 }
 
-// slots gives the number of slots that a request names, 0 if it names none.
-func slots(body acquireBody) (int, error) {
-	switch {
-	case body.Slots == nil:
-		return 0, nil
-	case body.Resources != nil:
-		return 0, badField("slots", "must not be given together with resources")
-	case *body.Slots == 0: // for no slots, once it is decoded
-		return 0, lockcore.ValidateSlots(*body.Resource, -1)
+// ttlOf is the TTL that a request names, 0 if it names none: a 0 that it names is out of bounds.
+func ttlOf(ms *int64) time.Duration {
+	if ms != nil && *ms == 0 {
+		return -1
 	}
-	return *body.Slots, lockcore.ValidateSlots(*body.Resource, *body.Slots)
+	return millis(ms)
 }
 
-func checkResources(list []string) error {
-	const field = "resources"
-	if len(list) < lockcore.MinBundle || len(list) > lockcore.MaxBundle {
-		return badField(field, fmt.Sprintf("must name %d to %d resources", lockcore.MinBundle, lockcore.MaxBundle))
-	}
-	for i, resource := range list {
-		if err := lockcore.ValidateText(field, resource, 1); err != nil {
-			return err
-		}
-		if slices.Contains(list[:i], resource) {
-			return badField(field, "must not name a resource twice")
-		}
-	}
-	return nil
-}
-
-// millis is a duration between two bounds, 0 if it is not given.
-func millis(field string, ms *int64, shortest, longest time.Duration) (time.Duration, error) {
+// millis is a duration, 0 if it is not given. One that is too long for a Duration is out of all
+// bounds, as the longest.
+func millis(ms *int64) time.Duration {
 	if ms == nil {
-		return 0, nil
+		return 0
 	}
-	if *ms < shortest.Milliseconds() || *ms > longest.Milliseconds() {
-		return 0, badField(field, fmt.Sprintf("must be a whole number from %d to %d", shortest.Milliseconds(), longest.Milliseconds()))
-	}
-	return time.Duration(*ms) * time.Millisecond, nil
-}
-
-func metadata(value jsontext.Value) ([]byte, error) {
-	switch {
-	case len(value) > lockcore.MaxMetadataBytes:
-		return nil, badField("metadata", fmt.Sprintf("must be at most %d bytes long", lockcore.MaxMetadataBytes))
-	case value.Kind() == 'n':
-		return nil, nil
-	}
-	return value, nil
+	const longest = int64(math.MaxInt64 / time.Millisecond)
+	return time.Duration(max(-longest, min(*ms, longest))) * time.Millisecond
 }
 
 // strict refuses unknown members. Package json refuses by itself a name that occurs

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fencelock/fencelock/api"
 	"github.com/fencelock/fencelock/lockcore"
@@ -98,8 +99,32 @@ func TestWrongTypes(t *testing.T) {
 		`{"resource":"a","Holder":"b"}`:          "Holder is not a field of this request",
 		`{"resource":"a","wait_ms":1,"wait_ms"}`: `name "wait_ms" occurs twice at byte 28`,
 	} {
-		if _, err := api.DecodeAcquire([]byte(body), maxTTL); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := api.DecodeAcquire([]byte(body), limits); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s gave %v, want %q", body, err, want)
+		}
+	}
+}
+
+// A request is held against the bounds of the Service: those of a store that commits slowly are
+// narrower.
+func TestTheBoundsAreTheServices(t *testing.T) {
+	slow := lockcore.Limits{MinTTL: 250 * time.Millisecond, DefaultTTL: time.Second, MaxTTL: 2 * time.Second}
+	for body, want := range map[string]string{
+		`{"resource":"a","ttl_ms":249}`:        "ttl_ms must be a whole number from 250 to 2000: the store",
+		`{"resource":"a","ttl_ms":0}`:          "ttl_ms must be a whole number from 250 to 2000: the store",
+		`{"resource":"a","ttl_ms":2001}`:       "ttl_ms must be a whole number from 250 to 2000",
+		`{"resource":"a","min_hold_ms":1001}`:  "min_hold_ms must be 0 to the TTL (1000)",
+		`{"resource":"a","max_hold_ms":999}`:   "max_hold_ms must be 0 for no bound, or at least the TTL (1000)",
+		`{"resource":"a","wait_ms":600001}`:    "wait_ms must be a whole number from 0 to 600000",
+		`{"resource":"a","min_hold_ms":1000}`:  "",
+		`{"resources":["b","a"],"ttl_ms":250}`: "",
+	} {
+		req, err := api.DecodeAcquire([]byte(body), slow)
+		if said := fmt.Sprint(err); (err != nil) != (want != "") || !strings.Contains(said, want) {
+			t.Errorf("%s gave %v, want %q", body, err, want)
+		}
+		if err == nil && (req.TTL == slow.DefaultTTL || len(req.Resources) > 0 && req.Resources[0] != "b") {
+			t.Errorf("%s was changed: %+v", body, req) // an idempotency key is compared with what was sent
 		}
 	}
 }

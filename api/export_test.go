@@ -3,7 +3,6 @@ package api
 import (
 	"cmp"
 	"slices"
-	"time"
 
 	"github.com/fencelock/fencelock/api/access"
 	"github.com/fencelock/fencelock/lockcore"
@@ -53,8 +52,8 @@ func ProblemText(slug string) (string, error) {
 }
 
 // DecodeAcquire is the decoder of POST /locks.
-func DecodeAcquire(body []byte, maxTTL time.Duration) (lockcore.AcquireRequest, error) {
-	req, err := decodeAcquire(body, maxTTL)
+func DecodeAcquire(body []byte, limits lockcore.Limits) (lockcore.AcquireRequest, error) {
+	req, err := decodeAcquire(body, limits)
 	return req.AcquireRequest, err
 }
 

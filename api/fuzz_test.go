@@ -31,11 +31,12 @@ func FuzzAcquireRequest(f *testing.F) {
 		`{"resources":["a","b"]}`, `{"resources":["a","\u0061"]}`, `{"resources":["a"]}`, `{"resources":[]}`, `{"resources":["a","b"],"resource":"c"}`, `{"resources":["a",1]}`,
 		`{"resource":"a","slots":3}`, `{"resource":"a","slots":33}`, `{"resource":"a","slots":null}`, `{"resource":"a#slot1","slots":1}`, `{"resources":["a","b"],"slots":1}`, `{"resource":"a","slots":0}`,
 		`{"metadata":"x","resource":"b","holder":"\u009f"}`, `{"resource":"a","ttl_ms":60000}`, `{"resource":"a","ttl_ms":60001}`,
+		`{"resource":"a","min_hold_ms":30000,"max_hold_ms":30000}`, `{"resource":"a","min_hold_ms":30001}`, `{"resource":"a","max_hold_ms":29999}`, `{"resource":"a","ttl_ms":1000,"min_hold_ms":1001}`,
 	} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		got, err := api.DecodeAcquire(body, maxTTL)
+		got, err := api.DecodeAcquire(body, limits)
 		wanted, wantErr := naiveAcquire(body)
 		if (err == nil) != (wantErr == nil) {
 			t.Fatalf("%q: the decoder says %v, the naive one %v", body, err, wantErr)
@@ -101,13 +102,13 @@ func naiveAcquire(body []byte) (req lockcore.AcquireRequest, err error) {
 		}
 	}
 	if raw, ok := members["min_hold_ms"]; ok {
-		if req.MinHold, err = naiveMillis(raw, 0, 60_000); err != nil {
+		if req.MinHold, err = naiveMillis(raw, 0, int64(naiveTTL(req)/time.Millisecond)); err != nil {
 			return req, err
 		}
 	}
 	if raw, ok := members["max_hold_ms"]; ok {
-		if req.MaxHold, err = naiveMillis(raw, 0, 315_360_000_000); err != nil {
-			return req, err
+		if req.MaxHold, err = naiveMillis(raw, 0, 315_360_000_000); err != nil || req.MaxHold > 0 && req.MaxHold < naiveTTL(req) {
+			return req, errors.New("max hold")
 		}
 	}
 	if raw, ok := members["metadata"]; ok && string(raw) != "null" {
@@ -117,6 +118,14 @@ func naiveAcquire(body []byte) (req lockcore.AcquireRequest, err error) {
 		req.Metadata = raw
 	}
 	return req, nil
+}
+
+// naiveTTL is the TTL of a request, by default 30 seconds.
+func naiveTTL(req lockcore.AcquireRequest) time.Duration {
+	if req.TTL == 0 {
+		return 30 * time.Second
+	}
+	return req.TTL
 }
 
 func naiveList(raw json.RawMessage) (list []string, err error) {

@@ -55,7 +55,7 @@ func newFailingGuard(t *testing.T, change ...func(*api.Options)) *failingGuard {
 		return fencing.Record{Mark: 1}, *f.writes.Load()
 	}
 	opts := api.Options{
-		Service: service, Guard: service, MaxTTL: maxTTL, Metrics: f.registry, Events: events.NewHub(),
+		Service: service, Guard: service, Metrics: f.registry, Events: events.NewHub(),
 		Logger: slog.New(slog.NewJSONHandler(&f.log, nil)),
 	}
 	for _, c := range change {

@@ -51,6 +51,11 @@ type fake struct {
 	records func(prefix, after string, limit int) ([]fencing.Record, error)
 }
 
+// limits are those of a fake.
+var limits = lockcore.Limits{MaxTTL: maxTTL}.WithDefaults()
+
+func (f *fake) Limits() lockcore.Limits { return limits }
+
 func (f *fake) unexpected(call string) { f.t.Errorf("unexpected call: %s", call) }
 
 func (f *fake) Acquire(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
@@ -259,7 +264,6 @@ func newService(t *testing.T, f *fake, change ...func(*api.Options)) *service {
 		t.Fatal(err)
 	}
 	opts := api.Options{
-		MaxTTL:  maxTTL,
 		OpenAPI: text,
 		Logger:  slog.New(slog.NewJSONHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Metrics: s.registry,

@@ -71,7 +71,7 @@ func (s *Server) acquireRequest(w http.ResponseWriter, r *http.Request) (acquisi
 	if err := readBody(w, r, buf, false); err != nil {
 		return acquisition{}, err
 	}
-	req, err := decodeAcquire(buf.Bytes(), s.MaxTTL)
+	req, err := decodeAcquire(buf.Bytes(), s.Service.Limits())
 	if err != nil {
 		return acquisition{}, err
 	}
@@ -202,7 +202,7 @@ func (s *Server) extend(w http.ResponseWriter, r *http.Request) error {
 	if err := readBody(w, r, buf, true); err != nil {
 		return err
 	}
-	ttl, err := decodeExtend(buf.Bytes(), s.MaxTTL)
+	ttl, err := decodeExtend(buf.Bytes(), s.Service.Limits())
 	if err != nil {
 		return err
 	}

@@ -61,13 +61,11 @@ type Options struct {
 	MaxWaiters int
 	// MaxRecords bounds what Guard keeps; 0 for 100,000 records and 256 MiB.
 	MaxRecords fencing.Usage
-	// MaxTTL is the longest lease that may be asked for.
-	MaxTTL  time.Duration
-	Events  *events.Hub // gets this server's events, and is streamed by GET /events
-	Console bool        // serve the console
-	OpenAPI []byte      // what /openapi.yaml serves
-	Logger  *slog.Logger
-	Metrics prometheus.Registerer
+	Events     *events.Hub // gets this server's events, and is streamed by GET /events
+	Console    bool        // serve the console
+	OpenAPI    []byte      // what /openapi.yaml serves
+	Logger     *slog.Logger
+	Metrics    prometheus.Registerer
 	// MetricsPrefixes give the metrics of locks a label: the longest of these that
 	// the resource begins with. Keep them few: each adds a set of series.
 	MetricsPrefixes []string

@@ -13,6 +13,8 @@ import (
 //
 // sets.Locker is one.
 type Service interface {
+	// Limits are what a request may ask for.
+	Limits() Limits
 	// Acquire grants a lease, or says why not: a *FieldError for each field out of
 	// bounds, *HeldError, ErrIdempotencyMismatch, ErrTokensExhausted, *QuorumError
 	// (safe to repeat). With req.Wait it waits in the queue for that long: then also

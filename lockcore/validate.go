@@ -12,6 +12,7 @@ import (
 const (
 	MinTTL            = 100 * time.Millisecond
 	MaxWait           = 10 * time.Minute
+	LongestHold       = 10 * 365 * 24 * time.Hour // of MaxHold: ten years are as good as none
 	MaxResourceBytes  = 256
 	MaxHolderBytes    = MaxResourceBytes
 	MaxMetadataBytes  = 4096

@@ -22,6 +22,8 @@ import (
 // always grants, at once: what is measured is what a request costs the client and the server.
 type always struct{ lockcore.Service }
 
+func (always) Limits() lockcore.Limits { return lockcore.Limits{}.WithDefaults() }
+
 func (always) Acquire(_ context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
 	return lockcore.Lease{Resource: req.Resource, ID: "AYFqX3kfbB0sZ8Jp2i5cVxw0m9QeIoDw3gZvcmRlcnMvNDI" + req.Resource, Token: 7, TTL: req.TTL, Validity: req.TTL}, nil
 }
@@ -46,7 +48,7 @@ func BenchmarkCallers(b *testing.B) {
 	for _, callers := range []int{1, 16, 64, 256} {
 		for name, after := range map[string]int{"single": -1, "batches": 2} {
 			b.Run(fmt.Sprintf("%d/%s", callers, name), func(b *testing.B) {
-				server := httptest.NewServer(api.New(api.Options{Service: always{}, MaxTTL: time.Minute, Metrics: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler), Events: events.NewHub()}))
+				server := httptest.NewServer(api.New(api.Options{Service: always{}, Metrics: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler), Events: events.NewHub()}))
 				defer server.Close()
 				c, err := client.New([]string{server.URL}, client.WithBatchAfter(after))
 				if err != nil {

@@ -73,7 +73,7 @@ func openLocker(dir string) (l *sets.Locker, stop func(), err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	l, err = sets.New(sets.Config{MaxTTL: maxTTL, NodeTimeout: maxTTL / 10}, []node.Node{embedded})
+	l, err = sets.New(sets.Config{NodeTimeout: maxTTL / 10}, []node.Node{embedded})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -100,7 +100,7 @@ func handlerOf(t *testing.T, locker *sets.Locker) http.Handler {
 		running.Wait()
 	})
 	return api.New(api.Options{
-		Service: locker, MaxTTL: maxTTL, Metrics: prometheus.NewRegistry(),
+		Service: locker, Metrics: prometheus.NewRegistry(),
 		Logger: slog.New(slog.DiscardHandler), Events: hub,
 	})
 }

@@ -80,7 +80,7 @@ func (s *Service) underKey(ctx context.Context, req lockcore.AcquireRequest) (wa
 	if req.IdempotencyKey == "" {
 		return nil, &lockcore.FieldError{Field: "Idempotency-Key", Reason: "is required"}
 	}
-	if err := s.limits.checkAcquire(&req); err != nil {
+	if err := s.limits.Check(&req); err != nil {
 		return nil, err
 	}
 	names, whole := []string{req.Resource}, redlock.Request{AcquireRequest: req, Caller: lockcore.CallerOf(ctx), Began: time.Now()}

@@ -41,7 +41,7 @@ func (l *opened) Extend(ctx context.Context, ttl time.Duration) (lockcore.Lease,
 		}
 		ttl = min(last.TTL, l.limits.MaxTTL)
 	}
-	ttl, err := l.limits.checkTTL(ttl)
+	ttl, err := l.limits.CheckTTL(ttl)
 	if err != nil {
 		return lockcore.Lease{}, err
 	}

@@ -49,7 +49,7 @@ type Resources interface {
 
 // Service takes leases of one or several resources. It is safe for concurrent use.
 type Service struct {
-	limits    Limits
+	limits    lockcore.Limits
 	resources Resources
 	dropLimit time.Duration
 	released  func(resource string, token fencing.Token)
@@ -58,12 +58,15 @@ type Service struct {
 // New makes a Service within the limits, which are valid. What a failed request has taken is
 // released within dropLimit. Released, if not nil, is called for every resource of a lease
 // that a Release or a Cancel has ended; it must not block.
-func New(limits Limits, resources Resources, dropLimit time.Duration, released func(resource string, token fencing.Token)) *Service {
+func New(limits lockcore.Limits, resources Resources, dropLimit time.Duration, released func(resource string, token fencing.Token)) *Service {
 	if released == nil {
 		released = func(string, fencing.Token) {}
 	}
 	return &Service{limits: limits, resources: resources, dropLimit: dropLimit, released: released}
 }
+
+// Limits is lockcore.Service's.
+func (s *Service) Limits() lockcore.Limits { return s.limits }
 
 // at is Resources.At for a call with a result.
 func at[T any](ctx context.Context, s *Service, resource string, f func(Resource) (T, error)) (result T, err error) {
@@ -78,7 +81,7 @@ func at[T any](ctx context.Context, s *Service, resource string, f func(Resource
 // nodes granted.
 func (s *Service) Acquire(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
 	terms := redlock.TermsOf(&req)
-	if err := s.limits.checkAcquire(&req); err != nil {
+	if err := s.limits.Check(&req); err != nil {
 		return lockcore.Lease{}, err
 	}
 	one := &redlock.Request{AcquireRequest: req, Caller: lockcore.CallerOf(ctx), Terms: terms, Began: time.Now()}

@@ -43,7 +43,7 @@ func newFake(t *testing.T) (*fake, *compose.Service) {
 		t.Fatal(err)
 	}
 	f := &fake{ring: ring, locks: make(map[string]lock), fail: make(map[string]error)}
-	return f, compose.New(compose.Limits{}.WithDefaults(), f, time.Second, nil)
+	return f, compose.New(lockcore.Limits{}.WithDefaults(), f, time.Second, nil)
 }
 
 func (f *fake) At(_ context.Context, _ string, use func(compose.Resource) error) error { return use(f) }
@@ -275,7 +275,7 @@ func TestPartsAreKeptWhileOthersAreWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, _ := newFake(t)
 		slow := slowly{fake: f, takes: 2800 * time.Millisecond}
-		s := compose.New(compose.Limits{}.WithDefaults(), slow, time.Second, nil)
+		s := compose.New(lockcore.Limits{}.WithDefaults(), slow, time.Second, nil)
 		names := []string{"a", "b", "c", "d", "e"}
 		lease, err := s.Acquire(t.Context(), lockcore.AcquireRequest{Resources: names, TTL: 9 * time.Second, Wait: time.Minute})
 		if err != nil {

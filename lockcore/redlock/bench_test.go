@@ -76,7 +76,7 @@ func BenchmarkLocker(b *testing.B) {
 		b.Fatal(err)
 	}
 	l.Members().Learn(1)
-	locker := compose.New(compose.Limits{}.WithDefaults(), alone{l}, time.Second, nil)
+	locker := compose.New(lockcore.Limits{}.WithDefaults(), alone{l}, time.Second, nil)
 	b.ReportAllocs()
 	for b.Loop() {
 		lease, err := locker.Acquire(b.Context(), lockcore.AcquireRequest{Resource: "orders/42"})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/compose"
 	"github.com/fencelock/fencelock/lockcore/keyring"
 	"github.com/fencelock/fencelock/lockcore/node"
@@ -70,7 +71,7 @@ func newCluster(t *testing.T, n int, cfg redlock.Config) *cluster {
 	}
 	l.Members().Learn(1)
 	c := &cluster{locker: l, cfg: cfg.WithDefaults()}
-	limits := compose.Limits{MaxTTL: c.cfg.MaxTTL}.WithDefaults()
+	limits := lockcore.Limits{MaxTTL: c.cfg.MaxTTL}.WithDefaults()
 	c.Service = compose.New(limits, alone{l}, cfg.NodeTimeout, func(_ string, token fencing.Token) { c.released = append(c.released, token) })
 	for _, n := range nodes {
 		f := n.(*fakenode.Node)

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
-	"github.com/fencelock/fencelock/lockcore/compose"
+	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/keyring"
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/redlock"
@@ -87,8 +87,8 @@ func (c Config) withDefaults() Config {
 }
 
 // limits are those of requests.
-func (c Config) limits() compose.Limits {
-	return compose.Limits{DefaultTTL: c.DefaultTTL, MinTTL: c.MinTTL, MaxTTL: c.MaxTTL}.WithDefaults()
+func (c Config) limits() lockcore.Limits {
+	return lockcore.Limits{DefaultTTL: c.DefaultTTL, MinTTL: c.MinTTL, MaxTTL: c.MaxTTL}.WithDefaults()
 }
 
 // quorum is the configuration of each set.

@@ -91,8 +91,8 @@ func fieldsAsFlags(detail string) string {
 	if m := ttlLimits.FindStringSubmatch(detail); m != nil {
 		least, _ := strconv.ParseInt(m[1], 10, 64)
 		most, _ := strconv.ParseInt(m[2], 10, 64)
-		return fmt.Sprintf("--ttl must be from %s to %s, in whole milliseconds; the server's FENCELOCK_MAX_TTL sets the maximum",
-			time.Duration(least)*time.Millisecond, time.Duration(most)*time.Millisecond)
+		return fmt.Sprintf("--ttl must be from %s to %s, in whole milliseconds; the server's FENCELOCK_MAX_TTL sets the maximum%s",
+			time.Duration(least)*time.Millisecond, time.Duration(most)*time.Millisecond, strings.Replace(m[3], ": ", ", and ", 1))
 	}
 	return strings.NewReplacer(
 		"ttl_ms must be", "--ttl in milliseconds must be",
@@ -105,7 +105,7 @@ func fieldsAsFlags(detail string) string {
 }
 
 // ttlLimits is what the server says of a TTL out of its bounds.
-var ttlLimits = regexp.MustCompile(`^ttl_ms must be a whole number from (\d+) to (\d+)$`)
+var ttlLimits = regexp.MustCompile(`^ttl_ms must be a whole number from (\d+) to (\d+)(: the store .*)?$`)
 
 // withoutAdvice is an error of the way to the service in words, without what to do.
 func withoutAdvice(err error) string {

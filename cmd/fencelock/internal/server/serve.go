@@ -147,7 +147,6 @@ func (s *service) handlers(registry *prometheus.Registry) {
 		Audit:      s.audit,
 		Console:    s.cfg.Console,
 		Proofs:     s.security.proofs.get(),
-		MaxTTL:     s.cfg.MaxTTL,
 		MaxWaiters: s.cfg.MaxWaiters,
 		MaxRecords: fencing.Usage{Records: s.cfg.MaxRecords, Bytes: s.cfg.MaxRecordBytes},
 		OpenAPI:    []byte(fencelock.OpenAPI),

@@ -1,4 +1,4 @@
-package compose
+package lockcore
 
 import (
 	"encoding/json"
@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/fencelock/fencelock/lockcore"
 )
 
 func TestLimitsName(t *testing.T) {
@@ -16,8 +14,8 @@ func TestLimitsName(t *testing.T) {
 		t.Error(err)
 	}
 	for field, limits := range map[string]Limits{
-		"MinTTL":     {MinTTL: lockcore.MinTTL - 1},
-		"MaxTTL":     {MaxTTL: lockcore.MinTTL - 1},
+		"MinTTL":     {MinTTL: MinTTL - 1},
+		"MaxTTL":     {MaxTTL: MinTTL - 1},
 		"DefaultTTL": {DefaultTTL: time.Hour},
 	} {
 		if err := limits.WithDefaults().Validate(); err == nil || !strings.HasPrefix(err.Error(), field+" ") {
@@ -28,24 +26,24 @@ func TestLimitsName(t *testing.T) {
 
 func TestCheckAcquire(t *testing.T) {
 	limits := Limits{}.WithDefaults()
-	good := lockcore.AcquireRequest{Resource: "r", TTL: time.Second + time.Microsecond, Holder: "h"}
-	if err := limits.checkAcquire(&good); err != nil || good.TTL != time.Second {
+	good := AcquireRequest{Resource: "r", TTL: time.Second + time.Microsecond, Holder: "h"}
+	if err := limits.Check(&good); err != nil || good.TTL != time.Second {
 		t.Errorf("a sound request: %v, TTL %s", err, good.TTL)
 	}
-	byDefault := lockcore.AcquireRequest{Resource: "r"}
-	if err := limits.checkAcquire(&byDefault); err != nil || byDefault.TTL != limits.DefaultTTL {
+	byDefault := AcquireRequest{Resource: "r"}
+	if err := limits.Check(&byDefault); err != nil || byDefault.TTL != limits.DefaultTTL {
 		t.Errorf("a request without TTL: %v, %s", err, byDefault.TTL)
 	}
-	for field, req := range map[string]lockcore.AcquireRequest{
+	for field, req := range map[string]AcquireRequest{
 		"resource":        {},
 		"ttl_ms":          {Resource: "r", TTL: time.Millisecond},
 		"wait_ms":         {Resource: "r", Wait: -1},
 		"holder":          {Resource: "r", Holder: "a\x1fb"},
-		"metadata":        {Resource: "r", Metadata: json.RawMessage(strings.Repeat(" ", lockcore.MaxMetadataBytes+1))},
-		"Idempotency-Key": {Resource: "r", IdempotencyKey: strings.Repeat("k", lockcore.MaxIdempotencyKey+1)},
+		"metadata":        {Resource: "r", Metadata: json.RawMessage(strings.Repeat(" ", MaxMetadataBytes+1))},
+		"Idempotency-Key": {Resource: "r", IdempotencyKey: strings.Repeat("k", MaxIdempotencyKey+1)},
 	} {
-		var bad *lockcore.FieldError
-		if err := limits.checkAcquire(&req); !errors.As(err, &bad) || bad.Field != field {
+		var bad *FieldError
+		if err := limits.Check(&req); !errors.As(err, &bad) || bad.Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
@@ -55,12 +53,12 @@ func TestCheckAcquire(t *testing.T) {
 func TestTheShortestTTLOfAStore(t *testing.T) {
 	limits := Limits{MinTTL: 250 * time.Millisecond}.WithDefaults()
 	for ttl, says := range map[time.Duration]string{
-		249 * time.Millisecond: "must be 250 to 60000: the store",
+		249 * time.Millisecond: "must be a whole number from 250 to 60000: the store",
 		250 * time.Millisecond: "",
-		time.Hour:              "must be 250 to 60000",
+		time.Hour:              "must be a whole number from 250 to 60000",
 		0:                      "",
 	} {
-		_, err := limits.checkTTL(ttl)
+		_, err := limits.CheckTTL(ttl)
 		if said := fmt.Sprint(err); (err != nil) != (says != "") || !strings.Contains(said, says) {
 			t.Errorf("a TTL of %s: %v", ttl, err)
 		}

@@ -1,0 +1,24 @@
+package client
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// What a server says of a TTL names the flag, also where the store sets the minimum.
+func TestTTLLimitsNameTheFlag(t *testing.T) {
+	for least, wants := range map[time.Duration]string{
+		lockcore.MinTTL:        "--ttl must be from 100ms to 1m0s, in whole milliseconds; the server's FENCELOCK_MAX_TTL sets the maximum",
+		250 * time.Millisecond: "--ttl must be from 250ms to 1m0s, in whole milliseconds; the server's FENCELOCK_MAX_TTL sets the maximum, and the store ",
+	} {
+		_, err := lockcore.Limits{MinTTL: least}.WithDefaults().CheckTTL(time.Millisecond)
+		var bad *lockcore.FieldError
+		if !errors.As(err, &bad) || !strings.HasPrefix(fieldsAsFlags(bad.Error()), wants) {
+			t.Errorf("%v gives %q, want %q", err, fieldsAsFlags(bad.Error()), wants)
+		}
+	}
+}
