@@ -274,9 +274,9 @@ func (c *page) copied(expression string) {
 // on a phone and after a reload: the keyboard and a screen reader begin there.
 func TestConsoleOrderAndLinks(t *testing.T) {
 	t.Parallel()
-	p := start(t)
+	p := start(t, "FENCELOCK_MAX_TTL=1h") // the locks are held until the last page is shown
 	for _, name := range []string{"job/10", "job/2", "job/02b", "job/1", "job", "jobs"} {
-		p.acquire(fmt.Sprintf(`{"resource":%q,"ttl_ms":60000}`, name))
+		p.acquire(fmt.Sprintf(`{"resource":%q,"ttl_ms":3600000}`, name))
 	}
 	c := openConsole(t, p)
 	c.expect("status of 404") // no guarded record

@@ -26,7 +26,7 @@ import (
 
 // consolePatience is for what a busy machine shows late. What has to be shown
 // within a second is measured by the page itself.
-const consolePatience = 30 * time.Second
+const consolePatience = patience
 
 // page is the console in a real Chromium. Whatever the browser complains of
 // (a violated policy, an error of the script, a file that is not there) fails
@@ -85,7 +85,7 @@ func newPage(t *testing.T, p *process) *page {
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewContext(ctx)
 	t.Cleanup(cancel)
-	ctx, cancel = context.WithTimeout(ctx, 3*time.Minute)
+	ctx, cancel = context.WithTimeout(ctx, 6*time.Minute)
 	t.Cleanup(cancel)
 	c := &page{t: t, p: p, ctx: ctx}
 	// A resource without a guarded record is no mistake of the page.
