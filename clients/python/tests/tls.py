@@ -26,9 +26,10 @@ def unavailable(take):
 
 
 with fencelock.Client(URL, ssl_context=trusting) as client:
-    for _ in range(2):
-        with client.lock(NAME, ttl=1.8) as lease:
-            assert not lease.wait_lost(2.0)  # it was extended
+    with client.lock(NAME, ttl=4) as lease:
+        assert not lease.wait_lost(4.5)  # it was extended
+    with client.lock(NAME):
+        pass
     (idle,) = client._connections()._idle.values()
     assert len(idle) == 1, f"connections were not used again: {idle}"
     held = client.acquire(NAME)
@@ -41,14 +42,15 @@ with fencelock.Client(URL, ssl_context=trusting) as client:
         raise AssertionError("two leases of one resource")
     held.release()
 with fencelock.Client(URL, patience=0) as stranger:
-    unavailable(lambda: stranger.acquire(NAME, wait=0))
+    unavailable(lambda: stranger.acquire(NAME))
 
 
 async def main():
     async with aio.Client(URL, ssl_context=trusting) as client:
-        for _ in range(2):
-            async with client.lock(NAME, ttl=1.8):
-                await asyncio.sleep(2.0)
+        async with client.lock(NAME, ttl=4):
+            await asyncio.sleep(4.5)
+        async with client.lock(NAME):
+            pass
         (idle,) = client._idle.values()
         assert len(idle) == 1, f"connections were not used again: {idle}"
 
