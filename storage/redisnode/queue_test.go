@@ -157,8 +157,9 @@ func TestHotResource(t *testing.T) {
 }
 
 // Over three servers no waiter is overtaken by one that arrived more than
-// 50 ms later, and tokens rise in the order of the grants.
+// 50 ms later, but for what this machine was late, and tokens rise in the order of the grants.
 func TestOrderOverServers(t *testing.T) {
+	machine := testenv.MeasureLateness(t)
 	servers := testenv.StartRedisN(t, 5)
 	var qs []*quorum
 	for range 3 {
@@ -198,9 +199,10 @@ func TestOrderOverServers(t *testing.T) {
 			latest = g.arrived
 		}
 	}
-	t.Logf("%d hand-offs; the worst overtaking is by %s", callers*each, worst)
-	if worst > 50*time.Millisecond {
-		t.Errorf("a waiter was overtaken by one that arrived %s later", worst)
+	late := machine.Longest() // between a caller's look at the clock and its ticket on the nodes
+	t.Logf("%d hand-offs; the worst overtaking is by %s; the machine was late by %s", callers*each, worst, late)
+	if worst > 50*time.Millisecond+2*late {
+		t.Errorf("a waiter was overtaken by one that arrived %s later; the machine was late by %s", worst, late)
 	}
 }
 
