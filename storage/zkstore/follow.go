@@ -158,7 +158,8 @@ func (s *service) entries(ctx context.Context, numbers []int64) ([]*entry, error
 	return read, all.Wait()
 }
 
-// load reads everything as of one commit: the head is the same before and after.
+// load reads everything as of one commit: the last one, or that of the last entry which was
+// read, since others may commit all the while.
 func (s *service) load(ctx context.Context) (*optimistic.Snapshot, error) {
 	s.forget()
 	s.got.Store(0)
@@ -181,17 +182,52 @@ func (s *service) load(ctx context.Context) (*optimistic.Snapshot, error) {
 		if err := s.readLog(ctx, read); err != nil {
 			return nil, err
 		}
-		after, err := s.readHead(ctx)
+		last, err := lastHead(head, read)
 		if err != nil {
 			return nil, err
 		}
-		if after.raw != head.raw {
-			continue
+		if last.raw == "" || !isWhole(last, read) { // unless nobody has committed, more is to be read
+			if after, err := s.readHead(ctx); err != nil || after.raw != head.raw {
+				if err != nil {
+					return nil, err
+				}
+				continue
+			}
+			last = head
 		}
-		if whole, err := s.isWhole(ctx, head); whole || err != nil {
-			return s.snapshot(head, read, readings), err
+		deleted, err := s.deleteBroken(ctx, last)
+		if err != nil {
+			return nil, err
+		}
+		if !deleted {
+			return s.snapshot(last, read, readings), nil
 		}
 	}
+}
+
+// lastHead is the head that was read, or the one that came with the last entry if that is newer.
+func lastHead(head headNode, read map[int64]*entry) (headNode, error) {
+	for _, e := range read {
+		if head.raw == "" || e.zxid <= head.zxid {
+			continue
+		}
+		h, err := optimistic.ReadHead(e.head)
+		if err != nil {
+			return headNode{}, err
+		}
+		head = headNode{e.head, e.zxid, h}
+	}
+	return head, nil
+}
+
+// isWhole tells whether all entries were read that a head names.
+func isWhole(h headNode, read map[int64]*entry) bool {
+	for number := h.First; number <= h.Last; number++ {
+		if read[number] == nil {
+			return false
+		}
+	}
+	return true
 }
 
 // readings are of this server, and of the one that left its own in ZooKeeper.
@@ -209,25 +245,26 @@ func (s *service) readings(ctx context.Context) (all []reading, err error) {
 	return all, err
 }
 
-// isWhole tells whether there is what the next commit depends on. A head without it was
-// deleted in part: the rest of it goes, too.
-func (s *service) isWhole(ctx context.Context, h headNode) (bool, error) {
+// deleteBroken deletes a head without the znode on which the next commit depends: somebody
+// has deleted a part of it.
+func (s *service) deleteBroken(ctx context.Context, h headNode) (deleted bool, err error) {
 	if h.raw == "" {
-		return true, nil
+		return false, nil
 	}
 	return persistently(ctx, s.session, func(c *zk.Conn) (bool, error) {
 		there, _, err := c.Exists(s.path(headName, h.Commit))
 		if there || err != nil {
-			return there, err
+			return false, err
 		}
 		_, stat, err := c.Get(s.path(headName))
-		if err == nil && stat.Mzxid == h.zxid && stat.NumChildren == 0 {
-			err = c.Delete(s.path(headName), stat.Version)
+		if err != nil || stat.Mzxid != h.zxid || stat.NumChildren > 0 { // another commit came
+			return false, err
 		}
+		err = c.Delete(s.path(headName), stat.Version)
 		if isConflict(err) {
-			err = nil
+			return false, nil
 		}
-		return false, err
+		return err == nil, err
 	})
 }
 
@@ -261,7 +298,7 @@ func (s *service) catchUp(ctx context.Context) error {
 	}
 }
 
-// readLog makes read hold the entries that there are.
+// readLog adds the entries that there are.
 func (s *service) readLog(ctx context.Context, read map[int64]*entry) error {
 	names, err := persistently(ctx, s.session, func(c *zk.Conn) ([]string, error) {
 		names, _, err := c.Children(s.path(logName))
@@ -272,16 +309,11 @@ func (s *service) readLog(ctx context.Context, read map[int64]*entry) error {
 	}
 	s.of.Store(int64(len(names)))
 	var missing []int64
-	there := make(map[int64]bool)
 	for _, name := range names {
-		if number, err := strconv.ParseInt(name, 10, 64); err == nil {
-			there[number] = true
-			if read[number] == nil {
-				missing = append(missing, number)
-			}
+		if number, err := strconv.ParseInt(name, 10, 64); err == nil && read[number] == nil {
+			missing = append(missing, number)
 		}
 	}
-	maps.DeleteFunc(read, func(number int64, _ *entry) bool { return !there[number] })
 	entries, err := s.entries(ctx, missing)
 	for _, e := range entries {
 		if e != nil {
