@@ -383,7 +383,7 @@ func TestShortLeasesOnASlowStore(t *testing.T) {
 	f.p.acquire(`{"resource":"b","ttl_ms":1000}`)
 	var problem wire.Problem
 	f.p.wants(f.p.ask(&problem, "POST", "/locks", `{"resource":"c","ttl_ms":249}`), http.StatusBadRequest)
-	if problem.Field != "ttl_ms" || !strings.Contains(problem.Detail, "must be 250 to 3000: the store") {
+	if problem.Field != "ttl_ms" || !strings.Contains(problem.Detail, "from 250 to 3000: the store") {
 		t.Errorf("%+v", problem)
 	}
 }

@@ -82,6 +82,18 @@ function unknown() {
   return why(`The locks as of ${asOf()}. Those of now are unknown`, problem);
 }
 
+// Until then the lock's page keeps the focus and stays in view, while what is above it is
+// drawn. It ends as soon as the user does anything.
+let settledAt = 0;
+for (const kind of ['keydown', 'pointerdown', 'touchstart', 'wheel']) addEventListener(kind, () => { settledAt = 0; }, { passive: true });
+
+function settle() {
+  const title = $('detail-title');
+  if (performance.now() > settledAt || !title.checkVisibility()) return;
+  title.focus({ preventScroll: true });
+  title.scrollIntoView({ block: 'nearest' });
+}
+
 function showLocks() {
   const { shown, items, matching, locks } = table.show(place);
   const problem = unknown();
@@ -107,6 +119,7 @@ function showLocks() {
   $('bulk').hidden = chosen === 0;
   put($('picked'), `${chosen} chosen`);
   showPanel();
+  settle();
 }
 
 function counts(matching, problem) {
@@ -248,8 +261,8 @@ function route() {
   if (place.page === 'nodes' && live.link === 'live') live.look();
   if (place.resource !== detail.resource) {
     detail.open(place.resource);
-    if (place.resource) requestAnimationFrame(() => requestAnimationFrame(() => $('detail-title').focus()));
-    else if (place.page === 'locks') table.focus(before.resource);
+    settledAt = place.resource ? performance.now() + 10_000 : 0;
+    if (!place.resource && place.page === 'locks') table.focus(before.resource);
   }
   show();
 }
