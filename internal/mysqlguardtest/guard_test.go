@@ -83,8 +83,11 @@ func TestKilledServer(t *testing.T) {
 func TestFrozenServer(t *testing.T) {
 	t.Parallel()
 	maria := testenv.StartMariaDB(t)
+	if err := openGuard(t, maria.OwnerURL(), mysqlguard.Options{}).Check(t.Context()); err != nil { // it installs the guard
+		t.Fatal(err)
+	}
 	g := openGuard(t, maria.OwnerURL(), mysqlguard.Options{CallTimeout: 300 * time.Millisecond})
-	testenv.Eventually(t, 10*time.Second, func() error { return g.Check(t.Context()) })
+	testenv.Eventually(t, time.Minute, func() error { return g.Check(t.Context()) })
 	maria.Freeze()
 	begun := time.Now()
 	var wg sync.WaitGroup

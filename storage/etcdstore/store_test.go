@@ -53,6 +53,7 @@ func forgetHead(tb testing.TB, s *Store) {
 
 func openNode(tb testing.TB, store *Store, opts replica.Options) *replica.Node {
 	tb.Helper()
+	opts.Timeout = time.Minute // a busy machine is late
 	n, err := replica.New(tb.Context(), "etcd", store, opts)
 	if err != nil {
 		tb.Fatal(err)

@@ -18,6 +18,7 @@ type testNode struct {
 
 func openNode(tb testing.TB, store *Store, url string, opts replica.Options) *testNode {
 	tb.Helper()
+	opts.Timeout = time.Minute // a busy machine is late
 	r, err := replica.New(tb.Context(), "postgres", store, opts)
 	if err != nil {
 		tb.Fatal(err)

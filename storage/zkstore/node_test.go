@@ -16,6 +16,7 @@ type testNode struct {
 
 func openNode(tb testing.TB, store *Store, opts replica.Options) *testNode {
 	tb.Helper()
+	opts.Timeout = time.Minute // a busy machine is late
 	r, err := replica.New(tb.Context(), "zookeeper", store, opts)
 	if err != nil {
 		tb.Fatal(err)
