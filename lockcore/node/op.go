@@ -141,7 +141,7 @@ type Op struct {
 //
 // A node stores these words beside the texts of callers, so no word may contain a
 // separator. The texts (Resource, Meta, Scope and the Ticket's Holder) may hold
-// anything.
+// anything. What a node answers with an outcome is not checked here.
 func (op *Op) Validate() error {
 	missing := op.Ticket.ID != "" && op.Ticket.Server == ""
 	switch op.Kind {

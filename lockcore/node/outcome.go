@@ -34,7 +34,8 @@ const (
 	Outcomes int = iota
 )
 
-// outcomes is the table of all outcomes.
+// outcomes is the table of all outcomes. Whether a request tries again after one,
+// lockcore/redlock/explain.go decides: by default it does.
 var outcomes = [Outcomes]struct {
 	name   string
 	metric string // the label of a vote in fencelock_node_votes_total

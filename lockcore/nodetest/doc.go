@@ -35,12 +35,13 @@
 //
 // The first block of a scenario may be "node", with what the scenario needs: blank (a node
 // that holds nothing, and is not admitted), clock (the test sets it), restart, wipe, expel,
-// counters=TIME. On other nodes the scenario is left out. A block may begin with
+// counters=TIME. On other nodes the scenario is left out. The first line of a
+// block, and no other, may be
 //
 //	after TIME    the time passes; on a real clock the block is repeated until it prints what is expected
 //	within TIME   on a real clock the scenario ends here if the block took longer
 //	batch         the operations are one batch
-//	every LIST    the block is done for each text of a list, as $it; all print the same
+//	every LIST    the block is done for each text of a list of lists.go, as $it; all print the same
 //
 // The other commands are in the table of commands, each with its words.
 //

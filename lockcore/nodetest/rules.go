@@ -15,7 +15,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// texts are the rules of a node: a file each, with scenarios that README.md explains.
+// texts are the rules of a node: a file each, with scenarios that doc.go explains.
 //
 //go:embed rules
 var texts embed.FS
@@ -240,7 +240,7 @@ func (s *suite) run(text string) string {
 		return command(s, l)
 	}
 	if _, ok := operations[l.verb]; !ok {
-		s.Fatalf("there is no command %q", l.verb)
+		s.Fatalf("there is no command %q; after, within, batch and every begin a block", l.verb)
 	}
 	op := s.op(l)
 	reply := s.do(op)

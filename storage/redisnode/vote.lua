@@ -131,7 +131,8 @@ end
 
 -- The usual acquire finds no lock and an idempotency key that is not in use, and the
 -- usual release its own lock; neither meets a queue. Whatever else these two find is left
--- to the rules, untouched: nil.
+-- to the rules, untouched: nil. So a rule that refuses an acquire is in acquire_with(), and what it
+-- refuses gets nil here.
 local ttl, ttl_ms -- the last acquire's: callers tend to ask for the same
 local function usual_acquire(at, used)
   local lock = ops[at + 1]

@@ -76,6 +76,8 @@ func isPostgres(text string) bool {
 
 const mustBeStore = mustBePostgres + ", or zookeeper://user:password@a:2181,b:2181,c:2181/path, or etcd://a:2379,b:2379,c:2379/prefix (etcds:// for TLS)"
 
+// isStore tells the schemes. A new one also goes to engine.go of backend and to databases() of
+// check, which take every other one for Postgres.
 func isStore(text string) bool {
 	return isPostgres(text) || strings.HasPrefix(text, "zookeeper://") || isEtcd(text)
 }
