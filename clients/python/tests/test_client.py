@@ -568,15 +568,16 @@ class AProcessEnds(ServiceCase):
         self.addCleanup(silent.close)
         down, frozen = "http://127.0.0.1:1", f"http://127.0.0.1:{silent.getsockname()[1]}"
         connected = []
-        usual = [self.seconds_to_end("ready(); time.sleep(60)", down, lambda: None)]  # on this machine, as busy as it is
+        idle = "while True: time.sleep(0.01)"  # a signal just before a long sleep would end it only then
+        usual = [self.seconds_to_end("ready()\n" + idle, down, lambda: None)]  # on this machine, as busy as it is
         for name, program, url, after in (
             ("down", "client.acquire('r', wait=60)", down, lambda: None),
             ("frozen", "ready(); client.acquire('r', wait=60)", frozen, lambda: connected.append(silent.accept())),
-            ("frozen later", "with client.lock('r', ttl=60): ready(); time.sleep(60)", self.service.url, self.service.frozen.set),
+            ("frozen later", "with client.lock('r', ttl=60):\n ready()\n " + idle, self.service.url, self.service.frozen.set),
         ):
             with self.subTest(name):
                 took = self.seconds_to_end(program, url, after)
-                usual.append(self.seconds_to_end("ready(); time.sleep(60)", down, lambda: None))
+                usual.append(self.seconds_to_end("ready()\n" + idle, down, lambda: None))
                 self.assertLess(took, 3 * max(usual) + 0.5)
         for connection, _ in connected:
             connection.close()
