@@ -87,17 +87,26 @@ func serversCPU(b *testing.B, servers []*testenv.Redis) (total time.Duration) {
 func serversCalls(b *testing.B, servers []*testenv.Redis) (total int64) {
 	b.Helper()
 	for _, s := range servers {
-		info, err := s.Client().Info(context.Background(), "commandstats").Result()
-		if err != nil {
-			b.Fatal(err)
-		}
-		_, rest, _ := strings.Cut(info, "cmdstat_evalsha:calls=")
-		digits, _, _ := strings.Cut(rest, ",")
-		calls, err := strconv.ParseInt(digits, 10, 64)
-		if err != nil {
-			b.Fatalf("no calls of scripts in %q", info)
-		}
-		total += calls
+		total += calls(b, s, "evalsha")
 	}
 	return total
+}
+
+// calls is how many times the server has run the command, 0 for never.
+func calls(tb testing.TB, s *testenv.Redis, command string) int64 {
+	tb.Helper()
+	info, err := s.Client().Info(context.Background(), "commandstats").Result()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	_, rest, found := strings.Cut(info, "cmdstat_"+command+":calls=")
+	if !found {
+		return 0
+	}
+	digits, _, _ := strings.Cut(rest, ",")
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil {
+		tb.Fatalf("calls of %s: %q", command, digits)
+	}
+	return n
 }

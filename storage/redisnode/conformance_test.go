@@ -1,6 +1,8 @@
 package redisnode_test
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -20,7 +22,7 @@ func spoil(t *testing.T, server *testenv.Redis) func(resource string) {
 		if n, err := client.Del(t.Context(), key).Result(); err != nil || n != 1 {
 			t.Fatalf("%d locks were deleted: %v", n, err)
 		}
-		if err := client.HSet(t.Context(), key, "no", "lock").Err(); err != nil {
+		if err := errors.Join(client.HSet(t.Context(), key, "no", "lock").Err(), client.PExpire(t.Context(), key, time.Minute).Err()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -39,6 +41,21 @@ func openNode(tb testing.TB, addr string, opts redisnode.Options) *redisnode.Nod
 	return node
 }
 
+// onlyRecordLasts: a key without an expiry is what WatchLeaks looks for.
+func onlyRecordLasts(t *testing.T, server *testenv.Redis) {
+	t.Helper()
+	ctx, client := context.Background(), server.Client()
+	keys := client.Scan(ctx, 0, "", 1000).Iterator()
+	for keys.Next(ctx) {
+		if left, err := client.PTTL(ctx, keys.Val()).Result(); err != nil || keys.Val() != redisnode.OwnKey && left == -1 {
+			t.Errorf("%q has no expiry: %v", keys.Val(), err)
+		}
+	}
+	if err := keys.Err(); err != nil {
+		t.Error(err)
+	}
+}
+
 // The user of the second server has the rights that the package's comment documents,
 // which must be enough for everything.
 func TestConformance(t *testing.T) {
@@ -53,6 +70,7 @@ func TestConformance(t *testing.T) {
 			nodetest.Run(t, func(t *testing.T, counterTTL time.Duration) nodetest.Harness {
 				t.Helper()
 				server.FlushAll()
+				t.Cleanup(func() { onlyRecordLasts(t, server) })
 				node := openNode(t, server.URL(), redisnode.Options{CounterTTL: counterTTL})
 				return nodetest.Harness{Node: node, Restart: server.Restart, Wipe: server.FlushAll, Spoil: spoil(t, server)}
 			})

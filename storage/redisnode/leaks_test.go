@@ -2,6 +2,7 @@ package redisnode_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -20,6 +21,7 @@ type gauges struct {
 	batches, operations, failed atomic.Int64
 	used                        atomic.Int64
 	leaked                      atomic.Int64 // -1 before the first report
+	looks                       atomic.Int64
 }
 
 func (g *gauges) Batch(operations int, took time.Duration, failed bool) {
@@ -32,7 +34,10 @@ func (g *gauges) Batch(operations int, took time.Duration, failed bool) {
 	}
 }
 func (g *gauges) Memory(used, _ int64) { g.used.Store(used) }
-func (g *gauges) Leaked(locks int)     { g.leaked.Store(int64(locks)) }
+func (g *gauges) Leaked(locks int) {
+	g.leaked.Store(int64(locks))
+	g.looks.Add(1)
+}
 
 func (g *gauges) of(string) redisnode.Meter { return g }
 
@@ -90,4 +95,47 @@ func TestLocksWithoutAnExpiryAreFound(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// A hundred servers that visit ten million keys every ten minutes would take a sixth of each node.
+func TestKeysAreVisitedOnlyIfAnotherNumberHasNoExpiry(t *testing.T) {
+	t.Parallel()
+	server := testenv.StartRedis(t)
+	g := &gauges{}
+	watched := openNode(t, "redis://"+server.Addr()+"/3", redisnode.Options{Meters: g.of})
+	wantOutcome(t, ask(t, watched, acquire(admitted(t, watched), "r")), node.Granted)
+	db := server.Client().Conn()
+	defer func() { _ = db.Close() }()
+	if err := db.Select(t.Context(), 3).Err(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		watched.WatchLeaks(ctx, redisnode.Leaks{Pause: time.Millisecond, Rest: 10 * time.Millisecond})
+	})
+	defer watching.Wait()
+	defer cancel()
+	wantVisits := func(want int64) {
+		t.Helper()
+		looks := g.looks.Load()
+		testenv.Eventually(t, time.Minute, func() error {
+			if g.looks.Load() < looks+3 { // the first may have begun earlier
+				return errors.New("nothing looks at the node")
+			}
+			return nil
+		})
+		if visits := calls(t, server, "scan"); visits != want {
+			t.Errorf("%d visits, want %d", visits, want)
+		}
+	}
+	wantVisits(0)
+	if changed, err := db.Persist(t.Context(), "l:r").Result(); err != nil || !changed {
+		t.Fatalf("PERSIST: %t, %v", changed, err)
+	}
+	wantVisits(1)
+	if changed, err := db.PExpire(t.Context(), "l:r", time.Minute).Result(); err != nil || !changed {
+		t.Fatalf("PEXPIRE: %t, %v", changed, err)
+	}
+	wantVisits(2)
 }
