@@ -123,8 +123,8 @@ func ofLease(s *Server, w http.ResponseWriter, who *access.Identity, r *http.Req
 	if err != nil {
 		return err
 	}
-	for _, resource := range opened.Terms().Resources {
-		if !who.May(access.Acquire, resource) {
+	for _, part := range opened.Terms().Parts {
+		if !who.May(access.Acquire, part.Resource) {
 			return lockcore.ErrNotHeld
 		}
 	}

@@ -93,7 +93,7 @@ type fakeLease struct {
 func (f fakeLease) ID() string { return f.id }
 
 func (f fakeLease) Terms() lockcore.LeaseTerms {
-	return lockcore.LeaseTerms{Resources: []string{"orders/42"}, Granted: time.Now(), MinHold: f.minHold}
+	return lockcore.LeaseTerms{Parts: []lockcore.LeasePart{{Resource: "orders/42"}}, Granted: time.Now(), MinHold: f.minHold}
 }
 
 func (f fakeLease) Extend(_ context.Context, ttl time.Duration) (lockcore.Lease, error) {

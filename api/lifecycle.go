@@ -167,7 +167,7 @@ func (l *lifecycle) Release(ctx context.Context, who *access.Identity, named nam
 		if lease, known := l.live.Release(named.id, now.Add(taken), now); known {
 			l.ended(lease.Resource, lease.Granted)
 		} else { // granted by another server, or before a restart
-			l.ended(terms.Resources[0], terms.Granted)
+			l.ended(terms.Parts[0].Resource, terms.Granted)
 		}
 	case outcomeNotHeld:
 		// A repeated release finds nothing, too: a lease counts as lost only if this
@@ -303,21 +303,19 @@ func (l *lifecycle) run(ctx context.Context) {
 // settle asks the nodes how a lease ended: it expired, or another server has extended
 // or released it.
 func (l *lifecycle) settle(ctx context.Context, lease leases.Lease) {
-	switch end, err := l.endOf(lockcore.WithCaller(ctx, lease.Owner), lease.ID); {
+	opened, err := l.service.Open(lockcore.WithCaller(ctx, lease.Owner), lease.ID)
+	if err != nil {
+		l.metrics.unseen.Inc()
+		return
+	}
+	switch end, err := opened.End(ctx); {
 	case err != nil || end == lockcore.EndUnknown:
 		l.metrics.unseen.Inc()
 	case end == lockcore.EndExpired:
 		l.metrics.lost[lostByExpiry].Inc()
 		l.activity.Ended(time.Now(), lease.Resource, time.Since(lease.Granted))
+		l.events.Expired(opened.Terms())
 	}
-}
-
-func (l *lifecycle) endOf(ctx context.Context, id string) (lockcore.End, error) {
-	opened, err := l.service.Open(ctx, id)
-	if err != nil {
-		return lockcore.EndUnknown, err
-	}
-	return opened.End(ctx)
 }
 
 // ended counts how long a lease was held that has been released now.

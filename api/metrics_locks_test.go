@@ -14,6 +14,8 @@ import (
 	"github.com/prometheus/common/expfmt"
 
 	"github.com/fencelock/fencelock/api"
+	"github.com/fencelock/fencelock/api/events"
+	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
 )
@@ -107,7 +109,13 @@ func TestLostLeasesAreCounted(t *testing.T) {
 			return lockcore.EndUnknown, nil
 		},
 	}
-	s := newService(t, f)
+	hub, option := withEvents(t)
+	s := newService(t, f, option)
+	reader, err := hub.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
 	take := func(id string) {
 		next = id
 		s.call("POST", "/locks", `{"resource":"r"}`).wants(http.StatusCreated)
@@ -133,6 +141,10 @@ func TestLostLeasesAreCounted(t *testing.T) {
 		`fencelock_leases_lost_total{found="expiry"} 1`,
 		`fencelock_leases_lost_total{found="extend"} 1`,
 		`fencelock_leases_lost_total{found="release"} 1`)
+	expired, _, _ := reader.Next(nil, 100, func(e *events.Event) bool { return e.Kind == wire.EventExpired })
+	if len(expired) != 1 || expired[0].Resource != "orders/42" {
+		t.Errorf("published %+v, want one expiry", expired)
+	}
 }
 
 func TestHoldTimesAndReleases(t *testing.T) {

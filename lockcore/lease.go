@@ -75,12 +75,12 @@ type Lease struct {
 
 // LeaseTerms are what a lease id says of its lease.
 type LeaseTerms struct {
-	Resources []string      // in the order of their names
-	Granted   time.Time     // on the granting server's wall clock
-	MinHold   time.Duration // for how long from Granted the resources stay taken
+	Parts   []LeasePart   // one or several, in the order of their resources' names
+	Granted time.Time     // on the granting server's wall clock
+	MinHold time.Duration // for how long from Granted the resources stay taken
 }
 
-// LeasePart is one resource of a lease of several.
+// LeasePart is one resource of a lease.
 type LeasePart struct {
 	Resource string
 	Token    fencing.Token

@@ -42,7 +42,6 @@ type Hub struct {
 	budget  atomic.Int64 // events that are still kept this second while there is none
 	skipped atomic.Bool  // some were not
 	nudged  chan struct{}
-	gaps    chan struct{}   // signalled when events are missing
 	begun   []chan struct{} // each is signalled when a reader connects here
 	stopped chan struct{}
 	stop    sync.Once
@@ -54,8 +53,7 @@ type Hub struct {
 	streams int
 	lastOne time.Time // when the last reader left
 	remote  time.Time // when another server last asked for events
-	book    book
-	follow  bool // a Follower asks the book
+	holders holders
 }
 
 // NewHub makes a Hub. Run must run for its readers to be woken.
@@ -63,8 +61,7 @@ func NewHub() *Hub {
 	name := strconv.FormatUint(rand.Uint64()>>24, 36) //nolint:gosec // a name, not a secret
 	h := &Hub{
 		server: name, ids: newIDs(), next: 1,
-		nudged: make(chan struct{}, 1), stopped: make(chan struct{}),
-		gaps: make(chan struct{}, 1), readers: make(map[*Reader]struct{}),
+		nudged: make(chan struct{}, 1), stopped: make(chan struct{}), readers: make(map[*Reader]struct{}),
 	}
 	h.budget.Store(idleBudget)
 	return h
@@ -136,7 +133,7 @@ func (h *Hub) Publish(e Event) {
 		h.skipped.Store(false)
 		h.keep(Event{Kind: wire.EventGap, Event: wire.Event{At: e.At, Server: h.server, Reason: "some events were dropped, because too many came while there was no reader"}})
 	}
-	h.book.hear(&e, time.Now())
+	h.holders.name(&e, time.Now())
 	h.keep(e)
 	read := len(h.readers) > 0
 	h.mu.Unlock()
@@ -146,9 +143,6 @@ func (h *Hub) Publish(e Event) {
 }
 
 func (h *Hub) keep(e Event) {
-	if e.Kind == wire.EventGap {
-		signal(h.gaps)
-	}
 	if len(h.ring) < ringSize {
 		h.ring = append(h.ring, e)
 	} else {
@@ -165,33 +159,12 @@ func (h *Hub) wake() {
 	}
 }
 
-// settle decides whether there is a reader, and bounds the book while there is none.
+// settle decides whether there is a reader, and forgets the holders of leases that are over.
 func (h *Hub) settle() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.follow {
-		h.book.forget(time.Now())
-	}
+	h.holders.forget(time.Now())
 	h.on.Store(h.streams > 0 || time.Since(h.lastOne) < linger || time.Since(h.remote) < listenedFor)
-}
-
-// beginFollowing gives the book to a Follower until the end. The events from before
-// are incomplete, so the book begins empty.
-func (h *Hub) beginFollowing() (end func()) {
-	following := func(is bool) {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.follow, h.book = is, book{}
-	}
-	following(true)
-	return func() { following(false) }
-}
-
-// withBook calls f with the book, under the Hub's lock.
-func (h *Hub) withBook(f func(*book)) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	f(&h.book)
 }
 
 // local reports whether this server has a reader, or had one a moment ago.

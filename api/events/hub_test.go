@@ -2,6 +2,7 @@ package events
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strconv"
@@ -142,15 +143,13 @@ func TestRelay(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		two.Publish(granted("a", 1))
-		two.Publish(Event{Kind: wire.EventExpired, Event: wire.Event{Resource: "a", FencingToken: 1}}) // one finds out by itself
-		two.Publish(Event{Kind: wire.EventGranted, Event: wire.Event{Resource: "found", FencingToken: 1, Inferred: true}})
-		two.Publish(Event{Kind: wire.EventNode, Event: wire.Event{Node: "n"}})
+		two.Publish(Event{Kind: wire.EventNode, Event: wire.Event{Node: "n"}}) // one sees the nodes for itself
 		time.Sleep(time.Second / 2)
 		one.Publish(granted("own", 1))
-		two.Publish(granted("a", 2))
+		two.Expired(lockcore.LeaseTerms{Parts: []lockcore.LeasePart{{Resource: "a", Token: 1}}})
 		time.Sleep(time.Second / 2)
 		list, _, _ := r.Next(nil, 100, all)
-		if len(list) != 3 || list[0].Resource != "a" || list[0].Server != two.server || list[1].Resource != "own" || list[2].FencingToken != 2 {
+		if len(list) != 3 || list[0].Resource != "a" || list[0].Server != two.server || list[1].Resource != "own" || list[2].Kind != wire.EventExpired || list[2].FencingToken != 1 {
 			t.Errorf("heard %+v", list)
 		}
 
@@ -191,7 +190,6 @@ func TestRelayOfNonsense(t *testing.T) {
 	for i, word := range []string{
 		"", "{", "[]", `{"server":"` + h.server + `","number":1,"events":[{"kind":"granted","resource":"a"}]}`,
 		`{"server":"x","number":NUMBER,"events":[{"kind":"node","node":"n"}]}`,
-		`{"server":"x","number":NUMBER,"events":[{"kind":"expired","resource":"a","fencing_token":1}]}`,
 		`{"server":"x","number":NUMBER,"events":[{"kind":"granted","resource":""}]}`,
 		`{"server":"x","number":NUMBER,"events":[{"kind":"granted","resource":"a\u0000"}]}`,
 		`{"server":"0123456789012345678901234567890123456789","number":1,"events":[{"kind":"granted","resource":"a"}]}`,
@@ -217,113 +215,55 @@ func TestRelayOfNonsense(t *testing.T) {
 	}
 }
 
-// fakeNodes is what a Follower looks at.
-type fakeNodes struct {
-	lockcore.Service // no other call is expected: it panics
-
-	mu    sync.Mutex
-	locks map[string]lockcore.LockState
-	until map[string]time.Time
-	nodes []lockcore.NodeStatus
-	lists int
-}
-
-func (f *fakeNodes) Inspect(_ context.Context, resource string) (lockcore.LockState, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.state(resource), nil
-}
-
-func (f *fakeNodes) state(resource string) lockcore.LockState {
-	s, ok := f.locks[resource]
-	if s.Remaining = time.Until(f.until[resource]); !ok || s.Remaining <= 0 {
-		return lockcore.LockState{Resource: resource}
-	}
-	return s
-}
-
-func (f *fakeNodes) List(context.Context, lockcore.ListRequest) (page lockcore.LockPage, _ error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.lists++
-	for resource := range f.locks {
-		if s := f.state(resource); s.Held {
-			page.Locks = append(page.Locks, s)
-		}
-	}
-	return page, nil
-}
-
-func (f *fakeNodes) listed() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.lists
-}
-
-func (f *fakeNodes) Status() lockcore.ClusterStatus {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return lockcore.ClusterStatus{Nodes: append([]lockcore.NodeStatus(nil), f.nodes...)}
-}
-
-func (f *fakeNodes) lock(resource string, token int64, d time.Duration) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.locks[resource] = held(resource, token, 0)
-	f.until[resource] = time.Now().Add(d)
-}
-
-func TestFollower(t *testing.T) {
+// The states of the nodes are compared while there is a reader.
+func TestNodesAreWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		nodes := &fakeNodes{locks: make(map[string]lockcore.LockState), until: make(map[string]time.Time), nodes: []lockcore.NodeStatus{{Name: "n1", State: lockcore.NodeVoting}}}
+		var mu sync.Mutex
+		looks, state := 0, lockcore.NodeVoting
+		status := func() lockcore.ClusterStatus {
+			mu.Lock()
+			defer mu.Unlock()
+			looks++
+			return lockcore.ClusterStatus{Nodes: []lockcore.NodeStatus{{Name: "n1", State: state}, {Name: "n2", State: lockcore.NodeVoting}}}
+		}
+		set := func(to lockcore.NodeState) (looked int) {
+			mu.Lock()
+			defer mu.Unlock()
+			state = to
+			return looks
+		}
 		h := NewHub()
-		stop := running(t, h.Run, NewFollower(h, nodes).Run)
+		stop := running(t, h.Run, func(ctx context.Context) error { return h.WatchNodes(ctx, status) })
 		defer stop()
-		nodes.lock("before", 1, 10*time.Second) // from before anybody listened
-		time.Sleep(5 * time.Second)
-		if nodes.listed() != 0 {
-			t.Error("it lists although nobody listens")
+		time.Sleep(time.Minute)
+		if set(lockcore.NodeQuarantined) != 0 {
+			t.Error("it looks although nobody listens")
 		}
 		r, err := h.Listen()
 		if err != nil {
 			t.Fatal(err)
 		}
-		told := func(d time.Duration, want ...wire.EventKind) {
+		tells := func(want string) {
 			t.Helper()
-			time.Sleep(d)
+			time.Sleep(time.Second)
 			list, _, _ := r.Next(nil, 100, all)
-			var kinds []wire.EventKind
+			var told []string
 			for _, e := range list {
-				kinds = append(kinds, e.Kind)
+				told = append(told, fmt.Sprintf("%s %s: %s, was %s", e.Kind, e.Node, e.State, e.Was))
 			}
-			if !slices.Equal(kinds, want) {
-				t.Fatalf("told %v, want %v", kinds, want)
+			if got := strings.Join(told, "; "); got != want {
+				t.Errorf("told %q, want %q", got, want)
 			}
 		}
-		told(time.Second)
-		told(5*time.Second, wire.EventExpired)
-
-		nodes.mu.Lock()
-		nodes.nodes[0].State = lockcore.NodeUnreachable
-		nodes.mu.Unlock()
-		told(time.Second, wire.EventNode)
-
-		nodes.lock("a", 2, 2*time.Second)
-		h.Publish(Event{Kind: wire.EventGranted, Event: wire.Event{Resource: "a", FencingToken: 2, TTLMS: 2000}})
-		told(1800*time.Millisecond, wire.EventGranted)
-		told(700*time.Millisecond, wire.EventExpired)
-
-		nodes.lock("unheard of", 3, time.Hour) // its server's word was lost
-		told(surveyPause+2*time.Second, wire.EventGranted)
-		nodes.lock("missed", 4, time.Hour) // and the relay says that it lost something
-		h.Publish(Event{Kind: wire.EventGap})
-		told(3*time.Second, wire.EventGap, wire.EventGranted)
+		tells("")
+		set(lockcore.NodeUnreachable)
+		tells("node n1: unreachable, was quarantined")
 		r.Close()
 		time.Sleep(2 * linger)
-		lists := nodes.listed()
-		time.Sleep(3 * surveyPause)
-		if nodes.listed() != lists {
-			t.Error("it goes on although nobody listens")
+		before := set(lockcore.NodeVoting)
+		time.Sleep(time.Minute)
+		if set(lockcore.NodeVoting) != before {
+			t.Error("it still looks although nobody listens")
 		}
 	})
 }

@@ -6,9 +6,6 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// What happens to a lease is published here. The book (Hub.book) publishes beside it what no
-// request did: that a lease expired, or that it ended and nobody saw how.
-
 // Granted publishes that a lease was granted, resource by resource.
 func (h *Hub) Granted(lease *lockcore.Lease) { h.lives(wire.EventGranted, lease) }
 
@@ -37,6 +34,17 @@ func (h *Hub) lives(kind wire.EventKind, lease *lockcore.Lease) {
 func (h *Hub) Released(resource string, token fencing.Token) {
 	if h.Recording() {
 		h.Publish(Event{Kind: wire.EventReleased, Event: wire.Event{Resource: resource, FencingToken: int64(token)}})
+	}
+}
+
+// Expired publishes that a lease expired, resource by resource. The server that granted it or
+// extended it last has seen so on the nodes.
+func (h *Hub) Expired(terms lockcore.LeaseTerms) {
+	if !h.Recording() {
+		return
+	}
+	for _, part := range terms.Parts {
+		h.Publish(Event{Kind: wire.EventExpired, Event: wire.Event{Resource: part.Resource, FencingToken: int64(part.Token)}})
 	}
 }
 

@@ -208,12 +208,12 @@ func (r *Reader) skip() uint64 {
 	return n
 }
 
-// passedOn: every server infers for itself what is inferred.
+// passedOn: every server sees for itself in which state the nodes are, and what it has missed.
 func passedOn(e *Event) bool {
 	switch e.Kind {
-	case wire.EventGranted, wire.EventExtended, wire.EventReleased, wire.EventBroken,
+	case wire.EventGranted, wire.EventExtended, wire.EventReleased, wire.EventBroken, wire.EventExpired,
 		wire.EventWaiting, wire.EventLeft, wire.EventStaleToken:
-		return !e.Inferred
+		return true
 	default:
 		return false
 	}

@@ -18,7 +18,6 @@ const (
 	EventReleased   EventKind = "released"
 	EventBroken     EventKind = "broken"
 	EventExpired    EventKind = "expired"
-	EventEnded      EventKind = "ended" // before its TTL passed, and no event says how
 	EventWaiting    EventKind = "waiting"
 	EventLeft       EventKind = "left"
 	EventStaleToken EventKind = "stale-token-refused" //nolint:gosec // a fencing token, no credential
@@ -37,9 +36,8 @@ type Event struct {
 	TTLMS        int64     `json:"ttl_ms,omitempty"`        // granted, extended
 	Attempt      string    `json:"attempt,omitempty"`       // stale-token-refused: write, claim
 	HighestToken int64     `json:"highest_token,omitempty"` // stale-token-refused: the guard's mark
-	Inferred     bool      `json:"inferred,omitempty"`
-	Node         string    `json:"node,omitempty"`  // node
-	State        string    `json:"state,omitempty"` // node: as in Ready
-	Was          string    `json:"was,omitempty"`   // node: the state before
+	Node         string    `json:"node,omitempty"`          // node
+	State        string    `json:"state,omitempty"`         // node: as in Ready
+	Was          string    `json:"was,omitempty"`           // node: the state before
 	Reason       string    `json:"reason,omitempty"`
 }

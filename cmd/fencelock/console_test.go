@@ -372,10 +372,10 @@ func TestConsoleAsksWhoYouAre(t *testing.T) {
 	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := start(t, "FENCELOCK_ACCESS_FILE="+file)
+	p := start(t, "FENCELOCK_ACCESS_FILE="+file, "FENCELOCK_MAX_TTL=1h")
 	root := "Authorization: Bearer of-the-root"
 	for _, resource := range []string{"orders/1", "salaries/1"} {
-		p.wants(p.ask(nil, "POST", "/locks", fmt.Sprintf(`{"resource":%q,"holder":"w","ttl_ms":60000}`, resource), root), http.StatusCreated)
+		p.wants(p.ask(nil, "POST", "/locks", fmt.Sprintf(`{"resource":%q,"holder":"w","ttl_ms":3600000}`, resource), root), http.StatusCreated)
 	}
 	c := newPage(t, p)
 	c.expect("status of 401")

@@ -40,7 +40,9 @@ type anyLease struct {
 
 func (anyLease) Release(context.Context) error { return nil }
 
-func (l anyLease) Terms() lockcore.LeaseTerms { return lockcore.LeaseTerms{Resources: []string{l.id}} }
+func (l anyLease) Terms() lockcore.LeaseTerms {
+	return lockcore.LeaseTerms{Parts: []lockcore.LeasePart{{Resource: l.id}}}
+}
 
 // BenchmarkCallers is what a pair costs with many callers of one client, server included: processor time, which
 // other programs on the machine change little, and time.

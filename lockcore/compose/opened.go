@@ -23,7 +23,7 @@ func (l *opened) ID() string { return l.id }
 func (l *opened) Terms() lockcore.LeaseTerms {
 	terms := lockcore.LeaseTerms{Granted: l.parts[0].Acquired, MinHold: l.parts[0].MinHold}
 	for i := range l.parts {
-		terms.Resources = append(terms.Resources, l.parts[i].Resource)
+		terms.Parts = append(terms.Parts, lockcore.LeasePart{Resource: l.parts[i].Resource, Token: l.parts[i].Token})
 	}
 	return terms
 }

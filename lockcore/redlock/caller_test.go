@@ -42,7 +42,7 @@ func TestALeaseAnswersToItsOwnerAlone(t *testing.T) {
 		if now, err := c.Lease(alice, lease.ID); err != nil || now.ID != lease.ID {
 			t.Errorf("seen by its owner: %+v, %v", now, err)
 		}
-		if opened, err := c.Open(alice, lease.ID); err != nil || !slices.Equal(opened.Terms().Resources, []string{req.Resource}) {
+		if opened, err := c.Open(alice, lease.ID); err != nil || !slices.Equal(opened.Terms().Parts, []lockcore.LeasePart{{Resource: req.Resource, Token: lease.Token}}) {
 			t.Errorf("opened by its owner: %+v, %v", opened, err)
 		}
 		// Nor can it be brought back under another name once it has ended.

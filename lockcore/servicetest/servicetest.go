@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -168,7 +169,7 @@ func (f *fixture) lease() {
 	opened, err := f.Open(f.ctx, lease.ID)
 	f.must(err)
 	terms := opened.Terms()
-	f.check("lease id", opened.ID() == lease.ID && len(terms.Resources) == 1 && terms.Resources[0] == "a/b", terms)
+	f.check("lease id", opened.ID() == lease.ID && slices.Equal(terms.Parts, []lockcore.LeasePart{{Resource: "a/b", Token: lease.Token}}), terms)
 	f.must(f.Release(f.ctx, lease.ID))
 	f.check("released", !f.state("a/b").Held, f.state("a/b"))
 }

@@ -82,16 +82,17 @@ function unknown() {
   return why(`The locks as of ${asOf()}. Those of now are unknown`, problem);
 }
 
-// Until then the lock's page keeps the focus and stays in view, while what is above it is
-// drawn. It ends as soon as the user does anything.
-let settledAt = 0;
-for (const kind of ['keydown', 'pointerdown', 'touchstart', 'wheel']) addEventListener(kind, () => { settledAt = 0; }, { passive: true });
+// A lock's page that was just opened keeps the focus and stays in view until what is above it
+// has been drawn, or the user does anything.
+let settling = false;
+for (const kind of ['keydown', 'pointerdown', 'touchstart', 'wheel']) addEventListener(kind, () => { settling = false; }, { passive: true });
 
 function settle() {
   const title = $('detail-title');
-  if (performance.now() > settledAt || !title.checkVisibility()) return;
+  if (!settling || !title.checkVisibility()) return;
   title.focus({ preventScroll: true });
   title.scrollIntoView({ block: 'nearest' });
+  settling = !(live.current && live.nodes.at);
 }
 
 function showLocks() {
@@ -261,7 +262,7 @@ function route() {
   if (place.page === 'nodes' && live.link === 'live') live.look();
   if (place.resource !== detail.resource) {
     detail.open(place.resource);
-    settledAt = place.resource ? performance.now() + 10_000 : 0;
+    settling = place.resource !== '';
     if (!place.resource && place.page === 'locks') table.focus(before.resource);
   }
   show();
@@ -314,6 +315,7 @@ setInterval(() => { // what passes by itself
   if (place.page === 'contention') contention.show();
   if (place.page === 'nodes') showPage(live);
   if (place.page !== 'locks') return;
+  live.lookAtOverdue();
   table.tick();
   showPanel();
 }, 500);

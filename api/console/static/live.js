@@ -6,6 +6,7 @@ import { call, callLock, stream } from './api.js';
 const MOST_LOCKS = 5000; // that are kept; a search asks the server for the others
 const MOST_EVENTS = 500;
 const RESYNC = 60_000;
+const OVERDUE = 2_000; // after the end of a TTL
 const AGAIN = 3000; // after a problem
 
 const RIGHTS = ['none', 'read', 'acquire', 'admin'];
@@ -139,7 +140,7 @@ export class Live {
       case 'granted': case 'extended':
         this.#hold(e, lock);
         break;
-      case 'released': case 'broken': case 'expired': case 'ended':
+      case 'released': case 'broken': case 'expired':
         this.#end(e, lock);
         break;
       case 'waiting': case 'left':
@@ -191,6 +192,15 @@ export class Live {
       await this.inspect(next).catch(() => {});
     }
     this.#looking = false;
+  }
+
+  // lookAtOverdue asks for the locks whose end no event told: their server may have stopped.
+  lookAtOverdue() {
+    if (this.link !== 'live') return;
+    const overdue = performance.now() - OVERDUE;
+    for (const lock of this.locks.values()) {
+      if (lock.ends < overdue) this.#lookAt(lock.resource);
+    }
   }
 
   // inspect asks for one lock; it returns null if the resource is free.

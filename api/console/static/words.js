@@ -93,7 +93,6 @@ const KINDS = {
   released: ['released', (e) => (e.holder ? ['by ', name(e.holder)] : [])],
   broken: ['broken', was],
   expired: ['expired', was],
-  ended: ['ended', (e) => [...was(e), e.holder ? '; how is not known' : 'how is not known']],
   waiting: ['waits', (e) => [holderOf(e.holder)]],
   left: ['left the queue', (e) => [holderOf(e.holder)]],
   'stale-token-refused': [(e) => `stale ${e.attempt} refused`, (e) => [`the guard has seen …${String(e.highest_token).slice(-6)}; presented`]],

@@ -136,7 +136,7 @@ func (b *Backend) Start(ctx context.Context, parts *errgroup.Group) {
 	for _, run := range []func(context.Context) error{
 		b.Locker.Run,
 		b.Events.Run,
-		events.NewFollower(b.Events, b.Locker).Run,
+		func(ctx context.Context) error { return b.Events.WatchNodes(ctx, b.Locker.Status) },
 		relay.Run,
 		b.watchFile,
 	} {
