@@ -37,7 +37,7 @@ slowest = @echo '== the slowest:'; cat bin/test/times.*.json | bin/test/gotestsu
 SOAK     := ^TestSoak
 SOAKPKG   = $(shell grep -rl --include='*_test.go' '^func TestSoak' . | xargs -n1 dirname | sort -u)
 MEASURE  := ^TestSoak(Crowd|ConsoleCost|Floods|SetsChange|Speed)$$
-SCALE    := ^TestSoakManyLeases$$
+SCALE    := ^TestSoak(ManyLeases|Idle)$$
 OPERATE  := ^TestSoak(AlertsFire|RollingUpgrade)$$
 FAULTS   := ^TestSoakFaultTable$$
 
@@ -104,8 +104,8 @@ soak: proofs ## what is too long for make test: every fault, more rounds, costs
 	$(MAKE) --no-print-directory kill-rounds ROUNDS=3
 
 .PHONY: scale
-scale: ## 100,000 leases and 10,000 waiters in Postgres, etcd and ZooKeeper: memory and disk, then and after
-	$(GO) test $(FLAGS) -p 1 -v -run '$(SCALE)' ./storage/...
+scale: ## 100,000 leases and 10,000 waiters in Postgres, etcd and ZooKeeper: memory and disk, then and after; what idle servers cost on five Redis
+	$(GO) test $(FLAGS) -p 1 -v -run '$(SCALE)' ./storage/... ./cmd/fencelock
 
 .PHONY: operate
 operate: ## every alert fires under what it watches for; three servers go to the next version and back behind nginx and HAProxy
