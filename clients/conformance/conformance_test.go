@@ -21,7 +21,8 @@ func TestConformance(t *testing.T) {
 	clients := []Client{{Name: "go", Command: []string{inGo}}, {Name: "go, in batches", Command: []string{inGo, "batches"}}}
 	t.Run("find python", func(t *testing.T) { // tests of their own, so that what is not here is counted as skipped
 		driver := []string{testenv.Pythons(t)[0].Path, "../python/tests/driver.py"}
-		clients = append(clients, Client{Name: "python", Command: append(driver[:2:2], "sync")}, Client{Name: "python aio", Command: append(driver[:2:2], "aio")})
+		clients = append(clients, Client{Name: "python", Command: append(driver[:2:2], "sync")}, Client{Name: "python aio", Command: append(driver[:2:2], "aio")},
+			Client{Name: "python aio, in batches", Command: append(driver[:2:2], "aio", "batches")})
 	})
 	t.Run("find node", func(t *testing.T) {
 		driver := []string{testenv.Node(t), "../typescript/tests/driver.mjs"}

@@ -31,7 +31,7 @@ func clientTests(t *testing.T, pythons []testenv.Python) {
 	for _, python := range pythons {
 		t.Run(python.Version, func(t *testing.T) {
 			t.Parallel()
-			unittest(t, python.Path, nil, "test_core", "test_http", "test_client", "test_elect", "test_testing")
+			unittest(t, python.Path, nil, "test_core", "test_http", "test_client", "test_batch", "test_elect", "test_testing")
 		})
 	}
 }

@@ -11,6 +11,13 @@
 // all goroutines come to rest before the next. So one seed is one run, exactly;
 // every run carries a hash of its trace to prove it.
 //
+// Requests are not sent in batches (POST /locks/batch). The api gives each operation of a
+// batch to the lockcore.Service as a call of its own, at the same time as the others, and several
+// clients here call one server at the same time, too. What a batch adds is outside of the
+// lockcore: its response is as late as its last operation, and one hang-up cancels all; chaos sends
+// batches. That a node runs several operations in one call is tested by its rules' texts, in
+// batches (rules_test.go).
+//
 // What is checked is in check.go. Mutants (mutants.go) switch the protocol's
 // rules off one by one, to show that the checks would notice.
 //

@@ -1,5 +1,5 @@
 """The conformance kit's driver (clients/conformance/README.md) of both clients:
-python3 driver.py sync, or aio."""
+python3 driver.py sync, or aio, or aio batches."""
 
 import asyncio
 import concurrent.futures
@@ -126,7 +126,8 @@ def run_sync(lines):
 
 class Aio:
     def __init__(self, setup):
-        self.client, self.lease = fencelock.aio.Client(**settings(setup)), None
+        batches = {"batch_after": 0} if sys.argv[2:] == ["batches"] else {}
+        self.client, self.lease = fencelock.aio.Client(**settings(setup), **batches), None
 
     async def acquire(self, order):
         taking = self.client.acquire(order["resource"], **options(order))

@@ -33,7 +33,8 @@ class Service(ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.calls, self.refuse, self.tokens, self.wait = [], {}, 0, threading.Event()
-        self.hold, self.peers, self.pages = False, {}, {}
+        self.hold, self.peers, self.pages = "", {}, {}  # hold: of which path no request is answered before wait is set
+        self.in_batches = []  # operations
         self.events = False  # whether it streams events: one after the other
         self.frozen = threading.Event()  # it answers nothing any more
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
@@ -61,27 +62,39 @@ class Handler(BaseHTTPRequestHandler):
         service = self.server
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
         service.calls.append((self.command, self.path, body, dict(self.headers)))
-        if service.frozen.is_set() or service.hold and self.path == "/locks":
+        if service.frozen.is_set() or self.path == service.hold:
             service.wait.wait(10)
-        kind = service.refuse.get(f"{self.command} {self.path}")
-        if kind:
-            return self.answer(kind[0], {"type": f"/problems/{kind[1]}", "title": "no", "status": kind[0]})
+        if self.path == "/locks/batch" and "POST /locks/batch" not in service.refuse:
+            return self.answer(200, {"results": [self.in_batch(operation) for operation in body["operations"]]})
         if self.path.startswith("/events?") and service.events:
             return self.stream()
-        if self.path in service.pages:
-            return self.answer(200, service.pages[self.path])
-        if self.command == "DELETE":
-            return self.answer(204)
-        if self.path == "/locks":
+        self.answer(*self.outcome(self.command, self.path, body))
+
+    def in_batch(self, operation):
+        method, path = {"acquire": ("POST", "/locks"), "extend": ("POST", "/leases/current/extend"), "release": ("DELETE", "/leases/current")}[operation["operation"]]
+        self.server.in_batches.append(operation)
+        status, body = self.outcome(method, path, operation.get("body", {}))
+        return {"status": status, **({} if body is None else {"body": body}), **({"retry_after_s": 1} if status == 429 else {})}
+
+    def outcome(self, method, path, body):
+        service = self.server
+        kind = service.refuse.get(f"{method} {path}")
+        if kind:
+            return kind[0], {"type": f"/problems/{kind[1]}", "title": "no", "status": kind[0]}
+        if path in service.pages:
+            return 200, service.pages[path]
+        if method == "DELETE":
+            return 204, None
+        if path == "/locks":
             service.tokens += 1
         ttl = body.get("ttl_ms", 30_000)
         slot = {"slot": 1} if "slots" in body else {}
         resource = body.get("resource", "r") + "#slot1" * len(slot)
         parts = {"resources": [{"resource": r, "fencing_token": service.tokens} for r in body["resources"]]} if "resources" in body else {}
-        self.answer(200, {
+        return 200, {
             **slot, **parts, "lease_id": "secret-id", "resource": resource, "fencing_token": service.tokens, "fencing_proof": "secret-proof", "ttl_ms": ttl,
             "validity_ms": ttl - 5, "waited_ms": 0, "max_hold_remaining_ms": None,
-        })
+        }
 
     do_GET = do_POST = do_DELETE = do_PUT = do
 
@@ -355,10 +368,10 @@ class Sync(ServiceCase):
         self.assertEqual(self.service.calls[-1][1], "/locks/orders%2F42%20%C3%A4%3F")
 
     def test_ctrl_c_during_a_wait_gives_the_request_up(self):
-        self.service.hold = True
+        self.service.hold = "/locks"
 
         def interrupt(*_):
-            self.service.hold = False
+            self.service.hold = ""
             raise KeyboardInterrupt
 
         before = signal.signal(signal.SIGALRM, interrupt)
@@ -759,7 +772,7 @@ class Aio(ServiceCase):
         self.run_with_client(work)
 
     def test_a_cancelled_acquire_returns_at_once(self):
-        self.service.hold = True
+        self.service.hold = "/locks"
 
         async def work(client):
             task = asyncio.create_task(client.acquire("r", wait=30))
@@ -770,7 +783,7 @@ class Aio(ServiceCase):
             with self.assertRaises(asyncio.CancelledError):
                 await task
             self.assertLess(time.monotonic() - begun, 8)  # the service answers after ten
-            self.service.hold = False
+            self.service.hold = ""
             self.service.wait.set()
 
         self.run_with_client(work)

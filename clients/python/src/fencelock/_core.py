@@ -11,6 +11,7 @@ import json
 import math
 import os
 import random
+import re
 import secrets
 import time
 import urllib.parse
@@ -79,13 +80,70 @@ class Server:
 
 
 @dataclass(frozen=True)
+class Operation:
+    """What a request is in a batch of requests (POST /locks/batch)."""
+
+    text: bytes = field(repr=False)  # JSON
+    credential: str = field(repr=False)
+
+
+@dataclass(frozen=True)
 class Send:
     """Wants one request sent to one server."""
 
     server: Server
-    data: bytes = field(repr=False)
+    method: str
+    path: str
+    headers: Sequence[Tuple[str, str]] = field(repr=False)
+    content: Optional[bytes] = field(repr=False)
+    credential: str = field(repr=False)
     limit: float  # seconds for all of it
     probe: float = 0.0  # it waits in the queue: seconds after which the server is probed, which has as long to answer; 0 for no probe
+    waits: bool = False  # it may wait in the queue
+    late: Optional[List[Any]] = field(default=None, repr=False)  # gets the outcome of a request that was given up and goes on in a batch
+
+    @property
+    def data(self) -> bytes:
+        """The request in HTTP."""
+        headers = list(self.headers)
+        if self.content is not None:
+            headers.append(("Content-Type", "application/json"))
+        if self.credential:
+            headers.append(("Authorization", f"Bearer {self.credential}"))
+        return _http.encode(self.method, self.server.host, self.server.prefix + self.path, headers, self.content)
+
+    def within(self, limit: float) -> "Send":
+        return replace(self, limit=min(self.limit, limit))
+
+    @property
+    def gathers(self) -> bool:
+        """Whether it is a request of those that may be in a batch."""
+        return not self.waits and (self.method, self.path) in _OPERATIONS
+
+    def operation(self) -> Optional[Operation]:
+        """What it is in a batch; None if it is to be sent alone."""
+        text = b'{"operation":"' + _OPERATIONS[self.method, self.path]
+        for header, member in _IN_OPERATION:
+            for name, value in self.headers:
+                if name == header:
+                    if not _PLAIN.fullmatch(value):
+                        return None  # it may not be the same in JSON as in a header
+                    text += member + value.encode() + b'"'
+        if self.content is not None:
+            text += b',"body":' + self.content
+        return Operation(text + b"}", self.credential) if len(text) < _LARGEST else None
+
+
+_OPERATIONS = {("POST", "/locks"): b'acquire"', ("POST", "/leases/current/extend"): b'extend"', ("DELETE", "/leases/current"): b'release"'}
+_IN_OPERATION = (("Idempotency-Key", b',"idempotency_key":"'), ("Fencelock-Lease", b',"lease_id":"'))
+_PLAIN = re.compile(r"[!#-\[\]-~]+")
+_LARGEST = 3840  # bytes of an operation: 16 fill a batch
+
+
+def batch(server: Server, operations: Sequence[Operation], limit: float) -> Send:
+    """The request that does all operations, which have one credential."""
+    content = b'{"operations":[' + b",".join(o.text for o in operations) + b"]}"
+    return Send(server, "POST", "/locks/batch", (), content, operations[0].credential, limit)
 
 
 @dataclass(frozen=True)
@@ -238,20 +296,14 @@ class Protocol:
     # Calls
 
     def _request(
-        self, server: Server, method: str, path: str, body: Any, headers: List[Tuple[str, str]], limit: float, probe: float = 0.0,
+        self, server: Server, method: str, path: str, body: Any, headers: Sequence[Tuple[str, str]], limit: float, probe: float = 0.0,
+        waits: bool = False, late: Optional[List[Any]] = None,
     ) -> Send:
-        content = None
-        headers = list(headers)
-        if body is not NOTHING:
-            content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
-            headers.append(("Content-Type", "application/json"))
+        content = None if body is NOTHING else json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
         credential = (self._bearer() if callable(self._bearer) else self._bearer or "").strip()
         if not credential.isprintable() or not credential.isascii() or " " in credential:
             raise ValueError("the bearer token has characters that no token has")
-        if credential:
-            headers.append(("Authorization", f"Bearer {credential}"))
-        data = _http.encode(method, server.host, server.prefix + path, headers, content)
-        return Send(server, data, limit, probe)
+        return Send(server, method, path, headers, content, credential, limit, probe, waits, late)
 
     def probe(self, server: Server, limit: float) -> Send:
         """Asks whether a server responds at all, whatever it says."""
@@ -301,7 +353,7 @@ class Protocol:
                 tries.number += 1
                 tries.under_way = True
                 try:
-                    answer = yield self._request(self.servers[at], method, path, content, headers, overall, probe)
+                    answer = yield self._request(self.servers[at], method, path, content, headers, overall, probe, left > 0, tries.late)
                     assert answer is not None
                     error = self._judge(what, resource, answer)
                 except NoAnswer as e:
@@ -391,7 +443,7 @@ class Protocol:
                     steps.close()
                     raise self._timed_out(what, timeout) from last
                 try:
-                    answer = yield (replace(step, limit=min(step.limit, left)) if isinstance(step, Send) else Sleep(min(step.seconds, left)))
+                    answer = yield (step.within(left) if isinstance(step, Send) else Sleep(min(step.seconds, left)))
                 except NoAnswer as e:
                     last = e
                     step = steps.throw(e)
@@ -541,8 +593,9 @@ class Protocol:
 class _Tries:
     """How a call has gone so far: until when it waits in the queue, and how long the next request of that wait may take."""
 
-    def __init__(self, until: float, poll: float) -> None:
+    def __init__(self, until: float, poll: float, late: Optional[List[Any]] = None) -> None:
         self.until, self.poll = until, poll
+        self.late = late
         self.number = 0
         self.silent = 0  # rounds over all servers without an answer for good
         self.ambiguous = False  # a try without an answer may have taken effect
@@ -567,6 +620,7 @@ class Acquisition:
         self._name = ", ".join(checked(n) for n in names)
         self._shown = shown(self._name)
         self._options = options
+        self.late: List[Any] = []  # the outcomes of tries that were given up in batches
         self._begin(0)
         body: Dict[str, Any] = {"resource": names[0]} if len(names) == 1 else {"resources": names}
         if holder:
@@ -611,7 +665,7 @@ class Acquisition:
 
     def _begin(self, until: float) -> None:
         """Begins an acquisition of its own."""
-        self._key, self._tries = secrets.token_urlsafe(24), _Tries(until, self._protocol.poll)
+        self._key, self._tries = secrets.token_urlsafe(24), _Tries(until, self._protocol.poll, self.late)
 
     def _acquire(self, tries: _Tries, deadline: float) -> Steps[Tuple[float, Dict[str, Any]]]:
         def body(wait_ms: int) -> Mapping[str, Any]:
@@ -621,6 +675,14 @@ class Acquisition:
             f"acquire {self._shown}", "POST", "/locks", body, (("Idempotency-Key", self._key),),
             resource=self._name, tries=tries, deadline=deadline,
         )
+
+    def granted_late(self, answer: _http.Answer, got: Optional[Grant]) -> Optional[Grant]:
+        """The lease that a try was granted after its call had given it up, unless another try found the same one."""
+        if answer.status >= 300 or not _json(answer):
+            return None
+        grant = Grant(self._protocol.now, 0, _json(answer))
+        same = got is not None and [(p.resource, p.token) for p in got.parts] == [(p.resource, p.token) for p in grant.parts]
+        return None if same else grant
 
     def in_doubt(self) -> bool:
         """Whether a request that failed may have been granted: it was broken off, or a try of it
@@ -711,6 +773,8 @@ def _host(answer: _http.Answer) -> str:
 
 
 def _json(answer: _http.Answer) -> Dict[str, Any]:
+    if answer.value is not None:
+        return answer.value
     try:
         value = json.loads(answer.body) if answer.body else {}
     except ValueError:

@@ -7,7 +7,7 @@ each read, while a try has one for the whole.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 _MAX_HEAD = 64 << 10  # bytes
 _MAX_BODY = 16 << 20
@@ -22,9 +22,10 @@ class Answer:
     status: int
     headers: Dict[str, str]  # names in lower case
     body: bytes = field(repr=False)
+    value: Optional[Dict[str, Any]] = field(default=None, repr=False)  # the JSON of the body where that was read before
 
 
-def encode(method: str, host: str, path: str, headers: List[Tuple[str, str]], body: Optional[bytes]) -> bytes:
+def encode(method: str, host: str, path: str, headers: Sequence[Tuple[str, str]], body: Optional[bytes]) -> bytes:
     lines = [f"{method} {path} HTTP/1.1", f"Host: {host}"]
     lines += [f"{name}: {value}" for name, value in headers]
     if body is not None:

@@ -490,7 +490,7 @@ class Client:
         return self._pool
 
     def _send(self, request: Send, stop: Optional[_Stop] = None) -> _http.Answer:
-        pool, deadline = self._connections(), time.monotonic() + request.limit
+        pool, deadline, data = self._connections(), time.monotonic() + request.limit, request.data
         sent = False
         sock: Optional[socket.socket] = None
         try:
@@ -499,7 +499,7 @@ class Client:
                 stop.watch(sock)
             sock.settimeout(_left(deadline))
             sent = True
-            sock.sendall(request.data)
+            sock.sendall(data)
             parser = _http.Parser()
             answer = self._read(sock, parser, request, deadline)
             if stop:

@@ -18,10 +18,10 @@ import sys
 import time
 from typing import Any, AsyncIterator, Awaitable, Callable, Dict, List, Optional, Set, Tuple, TypeVar, cast
 
-from . import _http
+from . import _batch, _http
 from ._core import LOOK_BLIND, LOOK_EVERY, QUIET, Presented, Stream, checked
 from ._core import (
-    GRACE, PROBE_EVERY, RELEASED, Bearer, Grant, NoAnswer, Options, Part, Protocol, Resources, Retry, Send, Server, Steps, T, Watched, again, bearer_file, lost_error,
+    GRACE, PROBE_EVERY, RELEASED, Acquisition, Bearer, Grant, NoAnswer, Options, Part, Protocol, Resources, Retry, Send, Server, Steps, T, Watched, again, bearer_file, lost_error,
     stand_again,
 )
 from ._lease import Entered, LeaseView, current, joined, refuse_to_wait_for_oneself
@@ -47,14 +47,20 @@ _Connection = Tuple[asyncio.StreamReader, asyncio.StreamWriter]
 class Client:
     """Talks to one lock service through any of its servers, for any number of tasks of one
     event loop. The settings are those of ``fencelock.Client``; a function for ``bearer`` must not
-    block for long."""
+    block for long.
+
+    While ``batch_after`` requests are under way to a server, further acquires with ``wait=0``, extends and releases
+    gather for up to 5 ms, to be sent together in one POST /locks/batch. Each has its own outcome and time limit. 0 sends every
+    such call in a batch, and a negative number none."""
 
     def __init__(
         self, servers: Resources, *, bearer: Bearer = None, holder: str = "", ssl_context: Optional[ssl.SSLContext] = None,
         timeout: float = 5.0, patience: float = 15.0, poll: float = 45.0, on_retry: Optional[Callable[[Retry], object]] = None,
+        batch_after: int = _batch.AFTER,
     ) -> None:
         self._protocol = Protocol(servers, bearer=bearer, holder=holder, timeout=timeout, patience=patience, poll=poll, on_retry=on_retry)
-        self._context = ssl_context
+        self._context, self._batch_after = ssl_context, batch_after
+        self._batchers: Dict[Server, _batch.Batcher] = {}
         self._idle: Dict[Server, List[_Connection]] = {}
         self._loop: Optional[asyncio.AbstractEventLoop] = None
         self._background: Set["asyncio.Task[None]"] = set()
@@ -123,17 +129,32 @@ class Client:
     async def _acquire(self, resource: Resources, options: Options) -> "Lease":
         acquisition = self._protocol.acquisition(resource, options)
         refuse_to_wait_for_oneself(self, self._protocol, resource, options)
+        grant: Optional[Grant] = None
         try:
-            return Lease(self, await self._run(acquisition.take()))
-        except BaseException:
-            if acquisition.in_doubt():
-                self._in_background(acquisition.abandon())
-            raise
+            grant = await self._run(acquisition.take())
+            return Lease(self, grant)
+        finally:
+            if acquisition.late or grant is None and acquisition.in_doubt():
+                self._in_background(self._end_late(acquisition, grant))
 
-    def _in_background(self, steps: Steps[None]) -> "asyncio.Task[None]":
+    async def _end_late(self, acquisition: Acquisition, got: Optional[Grant]) -> None:
+        """Ends what tries of an acquisition may be granted that it has given up."""
+        if got is None and acquisition.in_doubt():
+            await self._run(acquisition.abandon())
+        for late in acquisition.late:
+            try:
+                grant = acquisition.granted_late(await late, got)
+            except NoAnswer:
+                if got is None:
+                    await self._run(acquisition.abandon())
+            else:
+                if grant is not None:
+                    await self._run(self._protocol.finish_later(grant))
+
+    def _in_background(self, work: Awaitable[None]) -> "asyncio.Task[None]":
         async def run() -> None:
             try:
-                await self._run(steps)
+                await work
             except ClosedError:
                 pass
 
@@ -247,12 +268,22 @@ class Client:
             return cast(T, end.value)
 
     async def _send(self, request: Send) -> _http.Answer:
-        deadline = time.monotonic() + request.limit
+        """Sends a request, alone or in a batch."""
+        if not request.gathers:
+            return await self._exchange(request)
+        self._here()
+        batcher = self._batchers.get(request.server)
+        if batcher is None:
+            batcher = self._batchers[request.server] = _batch.Batcher(request.server, self._batch_after, self._exchange)
+        return await batcher.send(request)
+
+    async def _exchange(self, request: Send) -> _http.Answer:
+        deadline, data = time.monotonic() + request.limit, request.data
         sent, writer = False, None
         try:
             reader, writer = await self._take(request.server, deadline)
             sent = True
-            writer.write(request.data)
+            writer.write(data)
             parser = _http.Parser()
             answer = await self._read((reader, writer), parser, request, deadline)
             if parser.keep_alive:
@@ -306,10 +337,7 @@ class Client:
     async def _take(self, server: Server, deadline: float) -> _Connection:
         if self._closed:
             raise ClosedError("this client is closed")
-        loop = asyncio.get_running_loop()
-        if self._loop is not loop:  # connections are of one event loop
-            self._idle.clear()
-            self._loop = loop
+        self._here()
         idle = self._idle.get(server, [])
         while idle:
             reader, writer = idle.pop()
@@ -317,6 +345,14 @@ class Client:
                 return reader, writer
             writer.transport.abort()
         return await self._connect(server, deadline)
+
+    def _here(self) -> None:
+        """Drops connections and calls of another event loop."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._idle.clear()
+            self._batchers.clear()
+            self._loop = loop
 
     async def _connect(self, server: Server, deadline: float) -> _Connection:
         context = (self._context or ssl.create_default_context()) if server.tls else None
@@ -481,7 +517,7 @@ class Lease(LeaseView):
             later = False  # its TTL ends it
         finally:
             self._grant.gone = why or ended or RELEASED
-            releasing = self._client._in_background(protocol.finish_later(self._grant)) if later else None
+            releasing = self._client._in_background(self._client._run(protocol.finish_later(self._grant))) if later else None
         if hurry and releasing:
             await asyncio.wait({releasing}, timeout=_HURRY)
         return why or ended
