@@ -17,7 +17,7 @@ import (
 // The budgets, in words: long pages are not read.
 const (
 	maxWordsReadme = 800
-	maxWords       = 24_670 // of everything below docs/ that is not generated
+	maxWords       = 24_519 // of everything below docs/ that is not generated
 	maxWordsBeside = 2_100  // of the pages for contributors that are beside the code
 )
 
@@ -43,8 +43,13 @@ func TestPagesAreShort(t *testing.T) {
 	}
 }
 
+// bench is a table that a whole run of the benchmark writes.
+var bench = regexp.MustCompile(`(?s)<!-- Written by make bench -->.*?\n\n`)
+
 // generated are the parts of pages that a test or a run writes: nobody can shorten them.
 var generated = map[string]*regexp.Regexp{
+	"docs/explanation/benchmarks.md":  bench,
+	"docs/explanation/engines.md":     bench,
 	"docs/reference/access.md":        regexp.MustCompile(`(?s)<!-- calls: .*<!-- end of calls -->`),
 	"docs/reference/configuration.md": regexp.MustCompile(`(?s)<!-- Generated from .*`),
 	"docs/reference/errors.md":        regexp.MustCompile(`(?s).*`),

@@ -159,8 +159,10 @@ func TestNobodyHandsOverToHimself(t *testing.T) {
 	f, j := newFake(), job(1, "one", time.Minute)
 	j.Hot = true
 	order := &ordered{Peer: f}
-	if _, err := Run(t.Context(), order, j, noUsage); err != nil {
-		t.Fatal(err)
+	for len(order.holders) < 10 { // on a busy machine a round has few
+		if _, err := Run(t.Context(), order, j, noUsage); err != nil {
+			t.Fatal(err)
+		}
 	}
 	again := 0
 	for i := 1; i < len(order.holders); i++ {
@@ -168,7 +170,7 @@ func TestNobodyHandsOverToHimself(t *testing.T) {
 			again++ // no other worker was in the queue yet
 		}
 	}
-	if n := len(order.holders); n < 10 || again > n/5 {
+	if n := len(order.holders); again > n/5 {
 		t.Errorf("%d of %d grants went to who had it before", again, n)
 	}
 }
@@ -265,6 +267,8 @@ func TestRunOverHTTP(t *testing.T) {
 			if o.Pairs == 0 || o.Failed != 0 || o.Busy != 0 {
 				t.Errorf("got %+v", o)
 			}
+			l.mu.Lock()
+			defer l.mu.Unlock()
 			if len(l.held) != 0 {
 				t.Errorf("still held: %v", l.held)
 			}

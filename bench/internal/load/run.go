@@ -23,7 +23,7 @@ const (
 // Run drives a peer through one round. meter reads the processor time that was
 // used so far.
 func Run(ctx context.Context, p peer.Peer, job Job, meter func() Usage) (Outcome, error) {
-	w := &window{}
+	w := newWindow()
 	records := make([]*record, job.staff())
 	for i := range records {
 		records[i] = &record{w: w}
@@ -55,6 +55,9 @@ type crew interface {
 }
 
 func assemble(ctx context.Context, p peer.Peer, job Job, records []*record) (crew, error) {
+	if whole, ok := p.(*peer.Program); ok {
+		return newProgram(ctx, whole, job, records)
+	}
 	if remote, ok := p.(peer.Remote); ok && !job.Blocking && !job.Hot {
 		return newFlows(ctx, remote, job, records)
 	}

@@ -72,7 +72,12 @@ const (
 )
 
 // window tells the workers what counts.
-type window struct{ phase atomic.Int32 }
+type window struct {
+	phase        atomic.Int32
+	begun, ended chan struct{} // closed when measuring begins and ends
+}
+
+func newWindow() *window { return &window{begun: make(chan struct{}), ended: make(chan struct{})} }
 
 func (w *window) measuring() bool { return w.phase.Load() == measuring }
 func (w *window) stopped() bool   { return w.phase.Load() == stopped }
@@ -86,8 +91,10 @@ func (w *window) run(ctx context.Context, job Job, meter func() Usage) (seconds 
 	before := meter()
 	begin := time.Now()
 	w.phase.Store(measuring)
+	close(w.begun)
 	err = sleep(ctx, job.Measure)
 	w.phase.Store(stopped)
+	close(w.ended)
 	seconds = time.Since(begin).Seconds()
 	return seconds, meter().Sub(before), err
 }

@@ -18,31 +18,22 @@ import (
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
-// HTTP is a running fencelock server, or several over the same nodes.
+// HTTP is a running fencelock server, or several over the same nodes. Each acquire has an
+// idempotency key, as those of fencelock's clients have.
 type HTTP struct {
 	name    string
 	addrs   []string
 	guarded bool
-	keyed   bool
 }
 
 // NewHTTP is the server at addr; Use extends the lease.
-func NewHTTP(addr string) *HTTP { return &HTTP{name: "fencelock-http", addrs: []string{addr}} }
-
-// NewKeyedHTTP is the server at addr; each acquire has an idempotency key, as those of
-// fencelock's own clients.
-func NewKeyedHTTP(addr string) *HTTP {
-	return &HTTP{name: "fencelock-http-keyed", addrs: []string{addr}, keyed: true}
-}
+func NewHTTP(addr string) *HTTP { return NewServers("fencelock-http", addr) }
 
 // NewBareHTTP is the server of recorded answers at addr, which has no locks.
-func NewBareHTTP(addr string) *HTTP { return &HTTP{name: "bare-http", addrs: []string{addr}} }
+func NewBareHTTP(addr string) *HTTP { return NewServers("bare-http", addr) }
 
-// NewKeyed is the server at addr under a name of its own; its acquires are keyed, too.
-func NewKeyed(name, addr string) *HTTP { return &HTTP{name: name, addrs: []string{addr}, keyed: true} }
-
-// NewServers is several servers under a name of their own; clients are spread over them.
-func NewServers(name string, addrs []string) *HTTP { return &HTTP{name: name, addrs: addrs} }
+// NewServers is a server, or several, under a name of their own; clients are spread over them.
+func NewServers(name string, addrs ...string) *HTTP { return &HTTP{name: name, addrs: addrs} }
 
 // NewGuardedHTTP is the server at addr; Use claims a guarded record and writes it.
 func NewGuardedHTTP(addr string) *HTTP {
@@ -56,20 +47,14 @@ func (h *HTTP) Name() string { return h.name }
 func (h *HTTP) Addrs() []string { return h.addrs }
 
 // Dialect is for one client.
-func (h *HTTP) Dialect() Dialect {
-	d := &fencelock{}
-	if h.keyed {
-		d.keys = rand.Text()
-	}
-	return d
-}
+func (*HTTP) Dialect() Dialect { return &fencelock{keys: rand.Text()} }
 
 // Open connects.
 func (h *HTTP) Open(ctx context.Context) (Session, error) {
 	if !h.guarded {
 		return session(speak(ctx, h.addrs[0], h.Dialect()))
 	}
-	d := &fencelock{}
+	d := &fencelock{keys: rand.Text()}
 	s, err := speak(ctx, h.addrs[0], d)
 	if err != nil {
 		return nil, err
@@ -86,7 +71,7 @@ type fencelock struct {
 	lease    []byte // the header line with the lease id
 	token    []byte
 	body     []byte
-	keys     string // what its idempotency keys begin with; "" for none
+	keys     string // what its idempotency keys begin with
 	acquires int
 }
 
@@ -104,12 +89,13 @@ func (f *fencelock) Acquire(buf []byte, c Claim) []byte {
 		f.body = strconv.AppendInt(f.body, c.Wait.Milliseconds(), 10)
 	}
 	f.body = append(f.body, '}')
-	key := ""
-	if f.keys != "" {
-		f.acquires++
-		key = "Idempotency-Key: " + f.keys + strconv.Itoa(f.acquires) + "\r\n"
-	}
-	return rawhttp.AppendJSON(buf, http.MethodPost, "/locks", key, f.body)
+	f.acquires++
+	return rawhttp.AppendJSON(buf, http.MethodPost, "/locks", KeyHeader(f.keys, f.acquires), f.body)
+}
+
+// KeyHeader is the header line with the n-th idempotency key of a client.
+func KeyHeader(client string, n int) string {
+	return "Idempotency-Key: " + client + strconv.Itoa(n) + "\r\n"
 }
 
 func (f *fencelock) Acquired(resp *rawhttp.Response) error {

@@ -3,7 +3,6 @@ package peer
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/bsm/redislock"
@@ -11,8 +10,6 @@ import (
 	syncredis "github.com/go-redsync/redsync/v4/redis"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/rueidis"
-	"github.com/redis/rueidis/rueidislock"
 )
 
 // poolSize is how many connections the libraries may have to a node. Their
@@ -155,55 +152,3 @@ func (s *redislockSession) Use(ctx context.Context) error { return s.lock.Refres
 func (s *redislockSession) Release(ctx context.Context) error { return s.lock.Release(ctx) }
 
 func (*redislockSession) Close() error { return nil }
-
-// Rueidislock is rueidislock on one node.
-type Rueidislock struct{ locker rueidislock.Locker }
-
-// NewRueidislock makes one.
-func NewRueidislock(url string) (*Rueidislock, error) {
-	options, err := rueidis.ParseURL(url)
-	if err != nil {
-		return nil, err
-	}
-	locker, err := rueidislock.NewLocker(rueidislock.LockerOption{ClientOption: options, KeyMajority: 1, NoLoopTracking: true})
-	if err != nil {
-		return nil, fmt.Errorf("rueidislock: %w", err)
-	}
-	return &Rueidislock{locker: locker}, nil
-}
-
-// Name is how tables call it.
-func (*Rueidislock) Name() string { return "rueidislock" }
-
-// Open makes a session.
-func (r *Rueidislock) Open(context.Context) (Session, error) {
-	return &rueidisSession{locker: r.locker}, nil
-}
-
-// Close closes the connections.
-func (r *Rueidislock) Close() error {
-	r.locker.Close()
-	return nil
-}
-
-type rueidisSession struct {
-	locker rueidislock.Locker
-	cancel context.CancelFunc
-}
-
-// Acquire always waits: the library gives a lock back in the background, and
-// trying at once again would meet one's own release.
-func (s *rueidisSession) Acquire(ctx context.Context, c Claim) error {
-	_, cancel, err := s.locker.WithContext(ctx, c.Resource)
-	s.cancel = cancel
-	return err
-}
-
-func (*rueidisSession) Use(context.Context) error { return errNoUse }
-
-func (s *rueidisSession) Release(context.Context) error {
-	s.cancel()
-	return nil
-}
-
-func (*rueidisSession) Close() error { return nil }

@@ -20,7 +20,7 @@ func plots(set *result.Set) []plot {
 		all = append(all, uncontended(set), processors(set))
 	}
 	for _, waiters := range []int{64, 16} {
-		variant := result.HotVariant(waiters, "1 ms")
+		variant := result.HotVariant(waiters)
 		if len(set.Peers(result.Hot, variant)) > 0 {
 			return append(all, handoffs(set, variant))
 		}
@@ -76,7 +76,7 @@ func processors(set *result.Set) plot {
 // handoffs is how many times a second a hot resource changes hands.
 func handoffs(set *result.Set, variant string) plot {
 	b := chart.Bars{
-		Title: "One hot resource: " + variant + " critical section",
+		Title: "One hot resource: " + variant + ", 1 ms critical section",
 		Label: "hand-offs a second (more is better), and the 99th percentile of a hand-off",
 	}
 	for _, peer := range set.Peers(result.Hot, variant) {

@@ -5,12 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
-	"github.com/fencelock/fencelock/bench/internal/load"
 	"github.com/fencelock/fencelock/bench/internal/result"
 	"github.com/fencelock/fencelock/bench/internal/stats"
 )
@@ -105,9 +106,15 @@ func (p *page) notes() {
 
 func (p *page) checks() {
 	p.printf("## What must hold\n\n| | what | must be | is | was | |\n|---|---|---|---|---|---|\n")
+	var watched strings.Builder
 	for _, c := range p.set.Checks() {
-		p.printf("| %s | %s | %s | %s | %s | %s |\n", verdict(c.Verdict), c.Text, c.Want, figure(c.Got), was(c), c.Remark)
+		if c.Want != "" {
+			p.printf("| %s | %s | %s | %s | %s | %s |\n", verdict(c.Verdict), c.Text, c.Want, figure(c.Got), was(c), c.Remark)
+		} else {
+			fmt.Fprintf(&watched, "| %s | %s | %s |\n", c.Text, figure(c.Got), was(c))
+		}
 	}
+	p.printf("\nOnly compared with the committed run:\n\n| what | is | was |\n|---|---|---|\n%s", watched.String())
 	p.printf("\nRatios are taken within a round; shown is their median. "+
 		"\"Was\" is the figure of the run that was committed before, if both were quiet and on such a machine; what is worse by more than %g %% fell.\n\n", 100*result.Fall)
 }
@@ -202,16 +209,14 @@ func scenarios() []scenario {
 		of("hand-off p50 µs", result.HandoffP50), of("p99 µs", result.HandoffP99),
 		of("from sent p50 µs", result.TurnoverP50), of("held p50 µs", result.HeldP50),
 	}
-	busy := column{"refused/s", func(set *result.Set, k result.Key) string {
-		return figure(set.Of(k, func(o load.Outcome) float64 { return float64(o.Busy) / o.Seconds }).Median)
-	}}
-	extend := []column{rate("extends/s", result.UseRate), ratio(result.UseRate)}
 	return []scenario{
 		{result.Uncontended, "Uncontended", "Acquire and release, each worker its own resource.\nThe variant is the number of workers.", pairColumns()},
+		{result.Connections, "Connections", "The same with more of them.\nThe rounds of all numbers follow each other, so that they can be compared.", pairColumns()},
+		{result.Clients, "Clients", "fencelock's own clients, so many callers of one client in one process.", pairColumns()},
+		{result.Network, "A network", "One worker, each server a round trip away from whom it serves: the time of a PING, real ones below.\nOnly the server of fencelock-http-near is beside its nodes.\nAn operation over HTTP is two trips, one to the server and one to the nodes; redsync makes the second only.", pairColumns()},
+		{result.Starved, "Starved", "Beside busy loops, four for each processor.", pairColumns()},
 		{result.Fsync, "With appendfsync always", "The same, with Redis nodes that sync every write before they answer. etcd and Postgres always do.", pairColumns()},
-		{result.Hot, "One hot resource", "So many workers wait for the same resource, besides its holder; a worker that released it waits again once another one has got it.\nA hand-off is from the moment a release is answered to the moment the next grant is answered (0 if the next hears of it first), \"from sent\" counts from the moment the release was sent; \"held\" is how long a holder really held.", append(append(hot, cpuColumns()...), failed())},
-		{result.Extend, "Extend-heavy", "A lease is taken, extended 20 times and released.\nProcessor times are per lease, not per extend.", append(append(extend, cpuColumns()...), failed())},
-		{result.Contention, "One per cent contention", "One turn in a hundred acquires a resource that all workers share, without waiting for it.", append(pairColumns(), busy)},
+		{result.Hot, "One hot resource", "So many workers wait for the same resource, besides its holder, who keeps it for 1 ms; a worker that released it waits again once another one has got it.\nA hand-off is from the moment a release is answered to the moment the next grant is answered (0 if the next hears of it first), \"from sent\" counts from the moment the release was sent; \"held\" is how long a holder really held.", append(append(hot, cpuColumns()...), failed())},
 		{result.Guarded, "Guarded write", "Lock, claim and read the record, write it, release.\nBeside it redsync with a plain read and write in the same Postgres, which nothing protects.\nThe latencies are those of acquire and release alone.", alonePairColumns()},
 		{result.Faults, "Faults", "64 workers; one of five nodes frozen (SIGSTOP) or dead, after the first second of that.", pairColumns()},
 		{result.Held, "Many leases held", "64 workers beside the held leases.", append([]column{of("acquire p50 µs", result.AcquireP50)}, alonePairColumns()...)},
@@ -274,19 +279,9 @@ func (p *page) reasons(scenario string) {
 
 // values are those that are no rounds.
 func (p *page) values() {
-	names := []string{
-		"held leases", "held redis bytes", "held server bytes",
-		"parked waiters", "parked server MB", "parked bytes each", "parked server core",
-		"soak server growth", "soak redis growth",
-		"idle servers core, 1 × 1", "idle nodes core, 1 × 1", "idle servers core, 2 × 1", "idle nodes core, 2 × 1",
-		"idle servers core, 3 × 1", "idle nodes core, 3 × 1", "idle servers core, 1 × 2", "idle nodes core, 1 × 2",
-		"idle servers core, 2 × 2", "idle nodes core, 2 × 2",
-	}
-	p.printf("## Memory, and what costs while nothing happens\n\n| | |\n|---|---:|\n")
-	for _, n := range names {
-		if v := p.set.Value(n); !math.IsNaN(v) {
-			p.printf("| %s | %s |\n", n, figure(v))
-		}
+	p.printf("## Memory, what costs while nothing happens, and the real delay of networks\n\n| | |\n|---|---:|\n")
+	for _, n := range slices.Sorted(maps.Keys(p.set.Values)) {
+		p.printf("| %s | %s |\n", n, figure(p.set.Value(n)))
 	}
 }
 
@@ -294,20 +289,21 @@ func (p *page) values() {
 func (p *page) contenders() {
 	p.printf("\n## Contenders\n\n| | what it is | survives | fencing token | waits by |\n|---|---|---|---|---|\n")
 	for _, c := range [][5]string{
-		{result.HTTP, "the server, by HTTP/1.1 with keep-alive, from one thread over epoll", "2 of 5 nodes", "yes", "line, woken"},
-		{result.HTTPKeyed, "the same server and load; each acquire has an idempotency key, as fencelock's clients send", "2 of 5 nodes", "yes", "–"},
+		{result.HTTP, "the server, by HTTP/1.1 with keep-alive, from one thread over epoll; each acquire has an idempotency key, as fencelock's clients send", "2 of 5 nodes", "yes", "line, woken"},
+		{result.HTTPNear, "the same, the server beside its nodes", "2 of 5 nodes", "yes", "–"},
 		{result.GoClient, "the same server, the Go client: one for all workers, a goroutine each, in this process", "2 of 5 nodes", "yes", "–"},
 		{result.GoClientSingle, "the same without batches (WithBatchAfter(-1))", "2 of 5 nodes", "yes", "–"},
+		{result.PythonTasks, "the same server, fencelock.aio: one client, a task each, in a process of its own", "2 of 5 nodes", "yes", "–"},
+		{result.PythonThreads, "the same server, fencelock.Client: one for all, a thread each, in a process of its own", "2 of 5 nodes", "yes", "–"},
+		{result.TypeScript, "the same server, the TypeScript client: one for all, in a process of its own", "2 of 5 nodes", "yes", "–"},
 		{result.InProcess, "the same Locker as a library, without the server", "2 of 5 nodes", "yes", "line, woken"},
 		{result.Baseline, "library, defaults but for 64 connections a node", "2 of 5 nodes", "no", "polling"},
 		{result.Redislock, "library, one Redis", "nothing", "no", "polling"},
-		{result.Rueidislock, "library, one Redis; gives back in the background", "nothing", "no", "client-side caching"},
 		{result.EtcdGRPC, "etcd, one member, synced; concurrency.Mutex", "nothing (one member)", "revision", "watch"},
 		{result.EtcdJSON, "the same etcd, v3lock by its JSON gateway", "nothing (one member)", "revision", "watch"},
-		{result.HTTPEtcd, "a fencelock server over HTTP, keyed, its locks in the same etcd", "nothing (one member)", "yes", "line, woken"},
-		{result.PgAdvisory, "Postgres session lock: no TTL, no disk, ends with its connection; 48 connections", "nothing", "no", "lock queue"},
-		{result.HTTPPostgres, "a fencelock server over HTTP, keyed, its locks in Postgres, synced", "nothing", "yes", "–"},
-		{result.HTTPZooKeeper, "a fencelock server over HTTP, keyed, its locks in a ZooKeeper alone, synced", "nothing (one server)", "yes", "–"},
+		{result.HTTPEtcd, "a fencelock server over HTTP, its locks in the same etcd", "nothing (one member)", "yes", "line, woken"},
+		{result.HTTPPostgres, "a fencelock server over HTTP, its locks in Postgres, synced", "nothing", "yes", "–"},
+		{result.HTTPZooKeeper, "a fencelock server over HTTP, its locks in a ZooKeeper alone, synced", "nothing (one server)", "yes", "–"},
 		{result.ZooKeeper, "the same ZooKeeper, the Go client's zk.Lock; 8 sessions", "nothing (one server)", "no", "watch"},
 		{result.PgRow, "Postgres table of leases, synced; 48 connections", "nothing", "yes", "–"},
 		{result.Bare, "the floor in-process: fencelock's batches to the same five Redis, by the smallest script that locks and counts", "–", "yes", "–"},
@@ -323,6 +319,14 @@ func spread(s stats.Summary) string {
 		return figure(s.Median)
 	}
 	return fmt.Sprintf("%s ±%.0f %%", figure(s.Median), 50*s.Spread())
+}
+
+// short writes a ratio with one digit after the point.
+func short(v float64) string {
+	if math.IsNaN(v) {
+		return figure(v)
+	}
+	return fmt.Sprintf("%.1f", v)
 }
 
 // figure writes a number with about three digits.

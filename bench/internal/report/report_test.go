@@ -28,7 +28,7 @@ func sample() *result.Set {
 			}
 		}
 	}
-	s.Add(result.Key{Scenario: result.Hot, Variant: result.HotVariant(16, "1 ms"), Peer: result.HTTP}, 0, load.Outcome{Seconds: 1, Pairs: 9})
+	s.Add(result.Key{Scenario: result.Hot, Variant: result.HotVariant(16), Peer: result.HTTP}, 0, load.Outcome{Seconds: 1, Pairs: 9})
 	s.Set("parked server MB", 12)
 	return s
 }
@@ -39,7 +39,8 @@ func TestMarkdown(t *testing.T) {
 		"**Noisy run.**", "**Quick run**", "30.0 %", "etcd is not there",
 		"| 256 | fencelock-http | 2,000 ±0 % | 2.00 |", "first with: `no luck`",
 		"![pairs a second over the number of workers](uncontended.svg)", "handoffs.svg",
-		"| parked server MB | 12.0 |", "**MISS**",
+		"| parked server MB | 12.0 |", "| not measured | starved: share that fails at 64 |",
+		"| fencelock-http ÷ redsync, pairs/s at 256 | 2.00 | – |",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("no %q in\n%s", want, page)
@@ -68,6 +69,67 @@ func TestWrite(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// The documentation quotes a run only if it has every figure of the table.
+func TestDocumentation(t *testing.T) {
+	root := t.TempDir()
+	page := filepath.Join(root, "docs", "explanation", "benchmarks.md")
+	if err := os.MkdirAll(filepath.Dir(page), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	const before, after = "# Speed\n\n" + written + "| old |\n| --- |\n\n", "The end.\n"
+	for _, name := range []string{"benchmarks.md", "engines.md"} {
+		if err := os.WriteFile(filepath.Join(filepath.Dir(page), name), []byte(before+after), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := func() string {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	set := sample()
+	if err := Documentation(root, set); err == nil || read() != before+after {
+		t.Errorf("%v\n%s", err, read())
+	}
+	for _, k := range quoted() {
+		o := load.Outcome{Seconds: 1, Pairs: 1234, Pair: stats.Latency{Count: 1, P50: 2340 * time.Microsecond}}
+		o.Turnover = o.Pair
+		set.Add(k, 7, o)
+	}
+	for range 2 {
+		if err := Documentation(root, set); err != nil {
+			t.Fatal(err)
+		}
+		got := read()
+		if !strings.Contains(got, "| 4,096 workers | 1,234, 2.3 ms |") || !strings.HasSuffix(got, " | | |\n\n"+after) || strings.Contains(got, "old") {
+			t.Errorf("got\n%s", got)
+		}
+	}
+}
+
+// quoted is everything that the documentation quotes.
+func quoted() (keys []result.Key) {
+	for _, workers := range []string{"1", "16", "64", "256"} {
+		for _, p := range []string{
+			result.HTTP, result.Baseline, result.Redislock, result.PgRow, result.HTTPPostgres,
+			result.HTTPEtcd, result.EtcdJSON, result.HTTPZooKeeper, result.ZooKeeper,
+		} {
+			keys = append(keys, result.Key{Scenario: result.Uncontended, Variant: workers, Peer: p})
+		}
+	}
+	for _, p := range []string{result.HTTP, result.HTTPPostgres, result.HTTPEtcd, result.HTTPZooKeeper} {
+		keys = append(keys, result.Key{Scenario: result.Hot, Variant: result.HotVariant(16), Peer: p})
+	}
+	for scenario, variant := range map[string]string{result.Connections: "4096", result.Starved: "64", result.Network: "0.5 ms", result.Clients: "64"} {
+		for _, p := range []string{result.HTTP, result.Baseline, result.GoClient, result.PythonTasks, result.TypeScript} {
+			keys = append(keys, result.Key{Scenario: scenario, Variant: variant, Peer: p})
+		}
+	}
+	return keys
 }
 
 func TestEmptyRun(t *testing.T) {

@@ -16,9 +16,11 @@ func TestFallenFigures(t *testing.T) {
 		s := &Set{Machine: Machine{CPU: "this one"}}
 		rounds(s, Uncontended, "256", HTTP, http)
 		rounds(s, Uncontended, "256", Baseline, redsync)
+		rounds(s, Uncontended, "1", HTTP, http)
+		rounds(s, Uncontended, "1", Baseline, redsync)
 		return s
 	}
-	const rate, latency = "fencelock-http ÷ redsync, pairs/s at 256", "fencelock-http ÷ redsync, p50 of a pair at 256"
+	const rate, latency = "fencelock-http ÷ redsync, pairs/s at 256", "fencelock-http ÷ redsync, p50 of a pair at 1"
 	before := run(3000, 1000).Figures()
 	for _, c := range []struct {
 		http int

@@ -119,9 +119,6 @@ type Metric func(load.Outcome) float64
 // ask for; durations are in microseconds.
 func Rate(o load.Outcome) float64 { return o.Rate() }
 
-// UseRate is calls of Use a second.
-func UseRate(o load.Outcome) float64 { return float64(o.Uses) / o.Seconds }
-
 // AcquireP50 is the median acquire.
 func AcquireP50(o load.Outcome) float64 { return micros(o.Acquire.P50, o.Acquire.Count) }
 
@@ -187,6 +184,33 @@ func (s *Set) Ratio(a, b Key, m Metric) stats.Summary {
 		}
 	}
 	return stats.Summarize(stats.Ratios(over, under))
+}
+
+// RatioToBest sums up a's metric divided by the best that the peer has in any variant of the scenario,
+// in the same round.
+func (s *Set) RatioToBest(a Key, peer string, m Metric) stats.Summary {
+	best := map[int]float64{}
+	for _, each := range s.Measurements {
+		if each.Scenario == a.Scenario && each.Peer == peer {
+			best[each.Round] = max(best[each.Round], m(each.Outcome))
+		}
+	}
+	var over, under []float64
+	for n, o := range s.Rounds(a) {
+		if other, ok := best[n]; ok {
+			over, under = append(over, m(o)), append(under, other)
+		}
+	}
+	return stats.Summarize(stats.Ratios(over, under))
+}
+
+// failedShare is the share of all turns in a key's rounds that failed, or NaN.
+func (s *Set) failedShare(k Key) float64 {
+	pairs, failed := 0, 0
+	for _, o := range s.Rounds(k) {
+		pairs, failed = pairs+o.Pairs, failed+o.Failed
+	}
+	return float64(failed) / float64(pairs+failed)
 }
 
 // Failures counts what failed in a key's rounds, with the first reason.

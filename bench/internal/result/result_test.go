@@ -75,22 +75,48 @@ func TestChecks(t *testing.T) {
 			t.Errorf("nothing was measured, and yet: %+v", c)
 		}
 	}
+	rounds(s, Clients, "256", GoClient, 41, 42, 43)
+	rounds(s, Clients, "256", GoClientSingle, 20, 20, 20)
+	rounds(s, Clients, "256", Baseline, 10, 10, 10)
 	rounds(s, Uncontended, "256", HTTP, 31, 32, 33)
-	rounds(s, Uncontended, "256", InProcess, 69, 69, 69)
 	rounds(s, Uncontended, "256", Baseline, 10, 10, 10)
+	rounds(s, Network, "0.5 ms", HTTP, 10)
+	rounds(s, Network, "0.5 ms", Baseline, 10)
 	s.Set("parked server MB", 449)
-	s.Set("parked waiters", 10_000)
+	s.Set("parked waiters", 10)
 	checks := s.Checks()
 	for text, want := range map[string]Verdict{
-		"fencelock-http ÷ redsync, pairs/s at 256":       Pass,
-		"fencelock-http ÷ redsync, p50 of a pair at 256": Pass,
-		"fencelock-http ÷ redsync, pairs/s at 64":        Unknown,
-		"fencelock-inprocess ÷ redsync, pairs/s at 256":  Miss,
-		"server memory with 10,000 parked waiters, MB":   Pass,
+		"go-client ÷ redsync, pairs/s at 256":                                      Pass,
+		"go-client ÷ go-client-no-batches, pairs/s at 256":                         Miss,
+		"go-client ÷ redsync, pairs/s at 64":                                       Unknown,
+		"fencelock-http ÷ redsync, pairs/s at 256":                                 Watched,
+		"fencelock-http ÷ redsync, pairs/s at 64":                                  Unknown,
+		"server memory with 10,000 parked waiters, MB":                             Unknown,
+		"fencelock-http ÷ redsync, p50 of a pair at 1 with a round trip of 0.5 ms": Pass,
 	} {
 		if got := find(t, checks, text); got.Verdict != want {
 			t.Errorf("%s: %+v, want %s", text, got, want)
 		}
+	}
+}
+
+// Under starvation the bars are redsync's best at any number of workers, in the same round, and the share
+// that fails.
+func TestStarvedChecks(t *testing.T) {
+	s := &Set{}
+	rounds(s, Starved, "16", Baseline, 100, 200)
+	rounds(s, Starved, "256", Baseline, 50, 400)
+	rounds(s, Starved, "64", HTTP, 90, 360)
+	rounds(s, Starved, "256", HTTP, 89, 355)
+	const ratio, failing = "starved: fencelock-http ÷ redsync's best, pairs/s at ", "starved: share that fails at "
+	for text, want := range map[string]Verdict{ratio + "64": Pass, ratio + "256": Miss, failing + "64": Pass} {
+		if got := find(t, s.Checks(), text); got.Verdict != want {
+			t.Errorf("%s: %+v, want %s", text, got, want)
+		}
+	}
+	s.Add(Key{Starved, "64", HTTP}, 2, load.Outcome{Seconds: 1, Failed: 1})
+	if got := find(t, s.Checks(), failing+"64"); got.Verdict != Miss || got.Got != 1.0/451 {
+		t.Errorf("got %+v", got)
 	}
 }
 

@@ -49,9 +49,21 @@ func StartRedis(ctx context.Context, s *Scope, n int, mode testenv.Persistence) 
 // URLs are the nodes' addresses with a database's number, so that contenders
 // share the servers and not the keys.
 func (r *Redis) URLs(database int) []string {
-	urls := make([]string, len(r.Nodes))
-	for i, n := range r.Nodes {
-		urls[i] = fmt.Sprintf("redis://%s/%d", n.Addr(), database)
+	return redisURLs(r.Addrs(), database)
+}
+
+// Addrs are host:port.
+func (r *Redis) Addrs() (addrs []string) {
+	for _, n := range r.Nodes {
+		addrs = append(addrs, n.Addr())
+	}
+	return addrs
+}
+
+func redisURLs(addrs []string, database int) []string {
+	urls := make([]string, len(addrs))
+	for i, addr := range addrs {
+		urls[i] = fmt.Sprintf("redis://%s/%d", addr, database)
 	}
 	return urls
 }

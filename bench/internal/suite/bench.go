@@ -25,8 +25,8 @@ const (
 	dbInProcess
 	dbRedsync
 	dbRedislock
-	dbRueidislock
 	dbBare
+	dbNetwork // the first of several
 )
 
 // bench is a set of servers and the contenders that run on it.
@@ -37,9 +37,21 @@ type bench struct {
 	inProcess  *peer.InProcess
 	postgres   *stand.Postgres
 	contenders map[string]contender
+	aside      servers // what no contender uses
 }
 
-func (b *bench) close() { b.scope.Close() }
+// open makes a bench without servers.
+func (s *Suite) open(name string) *bench {
+	b := &bench{scope: stand.NewScope(name, s.opts.Log), contenders: map[string]contender{}}
+	s.benches = append(s.benches, b)
+	return b
+}
+
+// close ends a bench with its servers, so that what follows does not pay for them.
+func (s *Suite) close(b *bench) {
+	s.benches = slices.DeleteFunc(s.benches, func(other *bench) bool { return other == b })
+	b.scope.Close()
+}
 
 // add enters a contender, to be closed with the bench.
 func (b *bench) add(p peer.Peer, service, store servers) {
@@ -47,8 +59,9 @@ func (b *bench) add(p peer.Peer, service, store servers) {
 	b.scope.Cleanup(func() { _ = p.Close() })
 }
 
-// CPU is the time of all servers that its contenders use.
+// CPU is the time of all its servers.
 func (b *bench) CPU() (total time.Duration) {
+	total = b.aside.CPU()
 	counted := map[server]bool{}
 	for _, c := range b.contenders {
 		for _, each := range slices.Concat(c.service, c.store) {
@@ -80,7 +93,7 @@ func (b *bench) settle(ctx context.Context) {
 
 // start builds the server, and starts the servers that do not sync Redis.
 func (s *Suite) start(ctx context.Context) error {
-	s.main = &bench{scope: stand.NewScope("servers", s.opts.Log), contenders: map[string]contender{}}
+	s.main = s.open("servers")
 	dir, err := os.MkdirTemp("", "fencelock-bench-")
 	if err != nil {
 		return err
@@ -109,8 +122,7 @@ func (s *Suite) startRedis(ctx context.Context, b *bench, mode testenv.Persisten
 		return err
 	}
 	b.add(peer.NewHTTP(b.server.Addr), servers{b.server}, servers{b.redis})
-	b.add(peer.NewKeyedHTTP(b.server.Addr), servers{b.server}, servers{b.redis})
-	if err := b.addClients(); err != nil {
+	if err := s.addClients(b); err != nil {
 		return err
 	}
 	if b.inProcess, err = peer.NewInProcess(b.redis.URLs(dbInProcess)); err != nil { //nolint:contextcheck // it ends with Close
@@ -126,8 +138,8 @@ func (s *Suite) startRedis(ctx context.Context, b *bench, mode testenv.Persisten
 	return b.addFloors(ctx)
 }
 
-// addClients enters the Go client, with batches and without.
-func (b *bench) addClients() error {
+// addClients enters fencelock's clients, the one in Go also without batches.
+func (s *Suite) addClients(b *bench) error {
 	batches, err1 := peer.NewClient(result.GoClient, b.server.Addr)
 	single, err2 := peer.NewSingleClient(result.GoClientSingle, b.server.Addr)
 	if err := errors.Join(err1, err2); err != nil {
@@ -135,7 +147,19 @@ func (b *bench) addClients() error {
 	}
 	b.add(batches, servers{b.server}, servers{b.redis})
 	b.add(single, servers{b.server}, servers{b.redis})
+	s.addPrograms(b)
 	return nil
+}
+
+// addPrograms enters the clients in other languages, where there is what runs them.
+func (s *Suite) addPrograms(b *bench) {
+	for _, p := range peer.Programs(s.opts.Root, b.server.Addr) {
+		if err := p.Installed(); err != nil {
+			s.note(fmt.Sprintf("%s is left out: %v", p.Name(), err))
+			continue
+		}
+		b.contenders[p.Name()] = contender{peer: p, load: servers{p}, service: servers{b.server}, store: servers{b.redis}}
+	}
 }
 
 // addFloors enters what fencelock cannot be faster than.
@@ -160,13 +184,11 @@ func (b *bench) addFloors(ctx context.Context) error {
 func (b *bench) addLibraries() error {
 	redsync, err1 := peer.NewRedsync(b.redis.URLs(dbRedsync))
 	redislock, err2 := peer.NewRedislock(b.redis.URLs(dbRedislock)[0])
-	rueidislock, err3 := peer.NewRueidislock(b.redis.URLs(dbRueidislock)[0])
-	if err := errors.Join(err1, err2, err3); err != nil {
+	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
 	b.add(redsync, nil, servers{b.redis})
 	b.add(redislock, nil, servers{b.redis})
-	b.add(rueidislock, nil, servers{b.redis})
 	return nil
 }
 
@@ -206,12 +228,10 @@ func (s *Suite) startOthers(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	s.version("Postgres", b.postgres.Version)
-	advisory, err1 := peer.NewAdvisory(ctx, b.postgres.URL)
-	rows, err2 := peer.NewRows(ctx, b.postgres.URL)
-	if err := errors.Join(err1, err2); err != nil {
+	rows, err := peer.NewRows(ctx, b.postgres.URL)
+	if err != nil {
 		return err
 	}
-	b.add(advisory, nil, servers{b.postgres})
 	b.add(rows, nil, servers{b.postgres})
 	if err := s.startOn(ctx, b, result.HTTPPostgres, b.postgres.URL, b.postgres); err != nil {
 		return err
@@ -228,7 +248,7 @@ func (s *Suite) startOn(ctx context.Context, b *bench, name, address string, sto
 	if err != nil {
 		return err
 	}
-	b.add(peer.NewKeyed(name, own.Addr), servers{own}, servers{store})
+	b.add(peer.NewServers(name, own.Addr), servers{own}, servers{store})
 	return nil
 }
 
@@ -279,7 +299,7 @@ func (s *Suite) addGuarded(ctx context.Context, b *bench) error {
 
 // startFsync starts a second set of Redis, which syncs every write to disk.
 func (s *Suite) startFsync(ctx context.Context) error {
-	s.fsync = &bench{scope: stand.NewScope("synced servers", s.opts.Log), contenders: map[string]contender{}}
+	s.fsync = s.open("synced servers")
 	return s.startRedis(ctx, s.fsync, testenv.PersistAOFAlways, "")
 }
 

@@ -76,7 +76,6 @@ func libraries() []result.Version {
 	names := map[string]string{
 		"github.com/go-redsync/redsync/v4": "redsync",
 		"github.com/bsm/redislock":         "redislock",
-		"github.com/redis/rueidis":         "rueidislock",
 		"github.com/redis/go-redis/v9":     "go-redis",
 		"go.etcd.io/etcd/client/v3":        "etcd client",
 		"github.com/jackc/pgx/v5":          "pgx",

@@ -2,6 +2,7 @@ package suite
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
@@ -24,7 +25,7 @@ const (
 
 // held: what many leases cost while nothing happens to them.
 func (s *Suite) held() []step {
-	store := &leases{want: s.size.held}
+	store := &leases{want: s.size.held, keys: rand.Text()}
 	var steps []step
 	measure := func(variant string, rounds []int) {
 		for _, round := range rounds {
@@ -88,6 +89,7 @@ type leases struct {
 	want   int
 	next   int
 	failed int
+	keys   string
 	held   []string // header lines with the lease ids
 }
 
@@ -101,7 +103,7 @@ func (l *leases) acquire(ctx context.Context, addr string) error {
 		}
 		l.next++
 		body := fmt.Appendf(nil, `{"resource":"held/%d","ttl_ms":%d}`, l.next, heldTTL.Milliseconds())
-		return rawhttp.AppendJSON(buf, http.MethodPost, "/locks", "", body), nil
+		return rawhttp.AppendJSON(buf, http.MethodPost, "/locks", peer.KeyHeader(l.keys, l.next), body), nil
 	}))
 }
 
@@ -152,6 +154,9 @@ func (f flowFunc) Next(resp *rawhttp.Response, _ time.Time, buf []byte) ([]byte,
 
 // parked: many wait in the queue while nothing happens.
 func (s *Suite) parked() []step {
+	if s.size.parked == 0 {
+		return nil
+	}
 	return []step{{
 		label: fmt.Sprintf("%d parked waiters", s.size.parked),
 		cost:  parkedTidied + s.size.parkedIdle + time.Duration(s.size.parked)*time.Millisecond,

@@ -108,7 +108,7 @@ func (s *Suite) fleet(ctx context.Context, t topology) (*fleet, error) {
 }
 
 func (f *fleet) contender() contender {
-	return contender{peer: peer.NewServers(result.HTTP, f.addrs), service: f.service, store: f.store}
+	return contender{peer: peer.NewServers(result.HTTP, f.addrs...), service: f.service, store: f.store}
 }
 
 // scaleRound measures one round, with servers that live as long as it does.

@@ -9,10 +9,11 @@ type size struct {
 	warm, measure                  time.Duration
 	hotWarm, hotMeasure            time.Duration
 	faultMeasure                   time.Duration
-	hotMany                        bool // with contenders that no figure speaks about
 	levels, fsyncLevels            []int
-	waiters                        []int // also measured without a critical section
-	crowd                          []int // measured for few contenders only
+	clients, connections, starved  []int // numbers of workers
+	starvedWarm, starvedMeasure    time.Duration
+	trips                          []time.Duration // through networks
+	waiters                        []int           // of a hot resource
 	held                           int
 	parked                         int
 	parkedIdle                     time.Duration
@@ -25,11 +26,14 @@ func fullSize() size {
 		rounds: 5, hotRounds: 3, faultRounds: 3, minorRounds: 3,
 		warm: 200 * time.Millisecond, measure: 800 * time.Millisecond,
 		hotWarm: 500 * time.Millisecond, hotMeasure: 1200 * time.Millisecond,
-		faultMeasure: 1500 * time.Millisecond, hotMany: true,
-		levels: []int{1, 16, 64, 256}, fsyncLevels: []int{256},
-		waiters: []int{16, 64}, crowd: []int{1024},
-		held: 100_000, parked: 10_000, parkedIdle: 3 * time.Second,
-		topologies: []topology{{1, 1}, {2, 1}, {3, 1}, {1, 2}, {2, 2}},
+		faultMeasure: 1500 * time.Millisecond,
+		levels:       []int{1, 16, 64, 256}, fsyncLevels: []int{256},
+		clients: []int{1, 64, 256}, connections: []int{256, 1024, 4096},
+		starved: []int{16, 64, 256}, starvedWarm: 500 * time.Millisecond, starvedMeasure: 2 * time.Second,
+		trips:   []time.Duration{200 * time.Microsecond, 500 * time.Microsecond},
+		waiters: []int{16, 64, 1024},
+		held:    100_000, parked: 10_000, parkedIdle: 3 * time.Second,
+		topologies: []topology{{1, 1}, {2, 1}, {1, 2}},
 	}
 }
 
@@ -40,8 +44,11 @@ func quickSize() size {
 		warm: 100 * time.Millisecond, measure: 300 * time.Millisecond,
 		hotWarm: 300 * time.Millisecond, hotMeasure: 800 * time.Millisecond,
 		faultMeasure: 400 * time.Millisecond,
-		levels:       []int{1, 64, 256}, fsyncLevels: []int{256},
+		levels:       []int{1, 64, 256},
+		clients:      []int{1, 64}, connections: []int{256, 4096},
+		starved: []int{256}, starvedWarm: 300 * time.Millisecond, starvedMeasure: time.Second,
+		trips:   []time.Duration{500 * time.Microsecond},
 		waiters: []int{16},
-		held:    10_000, parked: 2000, parkedIdle: time.Second,
+		held:    10_000,
 	}
 }

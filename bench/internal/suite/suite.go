@@ -40,6 +40,7 @@ type Suite struct {
 	set  *result.Set
 
 	program string // the built server
+	benches []*bench
 	main    *bench
 	fsync   *bench
 	grid    *grid
@@ -56,7 +57,7 @@ func New(opts Options) *Suite {
 		s.size.rounds, s.size.hotRounds, s.size.faultRounds, s.size.minorRounds = opts.Rounds, opts.Rounds, opts.Rounds, opts.Rounds
 	}
 	if len(opts.Levels) > 0 {
-		s.size.levels, s.size.fsyncLevels = opts.Levels, opts.Levels
+		s.size.levels, s.size.fsyncLevels, s.size.clients = opts.Levels, opts.Levels, opts.Levels
 	}
 	return s
 }
@@ -75,21 +76,19 @@ func (s *Suite) Run(ctx context.Context) (*result.Set, error) {
 	begun := time.Now()
 	redisnode.LogLibrary(slog.New(slog.DiscardHandler)) // also what it says of other clients
 	s.set.Machine = describe(ctx, s.opts.Root)
-	defer s.close()
+	defer s.closeAll()
 	err := s.perform(ctx, s.plan())
 	s.set.Machine.Took = time.Since(begun).Round(time.Second)
 	s.set.Machine.Foreign = s.foreign.share()
 	return s.set, err
 }
 
-func (s *Suite) close() {
+func (s *Suite) closeAll() {
 	if s.grid != nil {
 		s.grid.scope.Close()
 	}
-	for _, b := range []*bench{s.main, s.fsync} {
-		if b != nil {
-			b.close()
-		}
+	for len(s.benches) > 0 {
+		s.close(s.benches[0])
 	}
 }
 
@@ -100,7 +99,8 @@ func (s *Suite) perform(ctx context.Context, steps []step) error {
 	for _, st := range steps {
 		if s.opts.Budget > 0 && p.elapsed() > s.opts.Budget && !st.vital {
 			p.skip(st)
-			s.note("out of time: left out " + st.label)
+			scenario, _, _ := strings.Cut(st.label, " · ")
+			s.note("out of time, so not all was measured of: " + scenario)
 			continue
 		}
 		p.begin(st)
@@ -136,8 +136,10 @@ type section struct {
 func (s *Suite) sections() []section {
 	return []section{
 		{"uncontended", s.uncontended},
-		{"extend", s.extend},
-		{"contention", s.contention},
+		{"connections", s.connections},
+		{"clients", s.clients},
+		{"network", s.network},
+		{"starved", s.starved},
 		{"hot", s.hot},
 		{"guarded", s.guarded},
 		{"held", s.held},
@@ -214,7 +216,7 @@ func (s *Suite) roundOf(ctx context.Context, c contender, k result.Key, round in
 
 // usage reads what has been used so far.
 func (s *Suite) usage(c contender) load.Usage {
-	u := load.Usage{Load: cpu.Self(), Service: c.service.CPU(), Store: c.store.CPU()}
+	u := load.Usage{Load: cpu.Self() + c.load.CPU(), Service: c.service.CPU(), Store: c.store.CPU()}
 	if machine, err := cpu.Machine(); err == nil {
 		u.Foreign = machine - u.Load - s.ours()
 	}
@@ -224,10 +226,8 @@ func (s *Suite) usage(c contender) load.Usage {
 // ours is the time of all servers that were started here, also of those that
 // the present contender does not use.
 func (s *Suite) ours() (total time.Duration) {
-	for _, b := range []*bench{s.main, s.fsync} {
-		if b != nil {
-			total += b.CPU()
-		}
+	for _, b := range s.benches {
+		total += b.CPU()
 	}
 	if s.grid != nil {
 		total += s.grid.CPU()
@@ -241,6 +241,7 @@ var errNoRound = errors.New("nothing to compare with")
 // contender is a peer and its servers; there may be none.
 type contender struct {
 	peer           peer.Peer
+	load           servers // its workers, unless they are in this process
 	service, store servers
 }
 

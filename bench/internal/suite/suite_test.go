@@ -31,13 +31,13 @@ func TestPlansAreBounded(t *testing.T) {
 }
 
 func TestOnly(t *testing.T) {
-	_, steps := planned(Options{Only: []string{"extend"}})
+	_, steps := planned(Options{Only: []string{"guarded"}})
 	for _, s := range steps[1:] {
-		if !strings.HasPrefix(s.label, "extend · ") {
+		if !strings.HasPrefix(s.label, "guarded · ") {
 			t.Errorf("also planned: %s", s.label)
 		}
 	}
-	if len(steps) != 1+8*fullSize().minorRounds {
+	if len(steps) != 1+2*fullSize().minorRounds {
 		t.Errorf("%d steps", len(steps))
 	}
 }
@@ -77,7 +77,7 @@ func TestPerformKeepsToItsBudget(t *testing.T) {
 	if err := s.perform(t.Context(), []step{{label: "late", do: func(context.Context) error { done = true; return nil }}}); err != nil || done {
 		t.Errorf("%v, done %v", err, done)
 	}
-	if len(s.set.Notes) != 1 || s.set.Notes[0] != "out of time: left out late" {
+	if len(s.set.Notes) != 1 || s.set.Notes[0] != "out of time, so not all was measured of: late" {
 		t.Errorf("notes: %v", s.set.Notes)
 	}
 }
