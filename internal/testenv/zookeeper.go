@@ -173,6 +173,17 @@ func (z *ZooKeeper) Requests() int {
 	return n
 }
 
+// Zxid is that of the last transaction.
+func (z *ZooKeeper) Zxid() int64 {
+	z.t.Helper()
+	text, err := z.says("Zxid")
+	n, err2 := strconv.ParseInt(text, 0, 64)
+	if err := errors.Join(err, err2); err != nil {
+		z.t.Fatal(err)
+	}
+	return n
+}
+
 // DiskBytes is what the server's data take.
 func (z *ZooKeeper) DiskBytes() (total int64) {
 	z.t.Helper()

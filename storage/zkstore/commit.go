@@ -88,21 +88,23 @@ func (s *service) requestOf(c *optimistic.Commit, e *entry) (r request, err erro
 }
 
 func (s *service) send(ctx context.Context, c *optimistic.Commit, r request) (version int64, err error) {
-	for {
-		results, err := call(ctx, s.session, func(conn *zk.Conn) ([]zk.MultiResponse, error) { return conn.Multi(r.ops...) })
-		switch {
-		case err == nil && len(results) == len(r.ops):
-			return results[1].Stat.Mzxid, nil
-		case err == nil:
-			return 0, fmt.Errorf("the server answers %d operations of %d", len(results), len(r.ops))
-		case isConflict(err) && r.claim > 0 && failed(results) == r.claim: // the claim was taken back
-			r.ops, r.claim = r.ops[:r.claim], 0
-		case isConflict(err):
-			return s.overtaken(ctx, c, err)
-		case !passing(err) || !pause(ctx, retryPause):
-			return 0, err
-		}
+	return persistently(ctx, s.session, func(conn *zk.Conn) (int64, error) { return s.sendOnce(conn, c, r) })
+}
+
+func (s *service) sendOnce(conn *zk.Conn, c *optimistic.Commit, r request) (version int64, err error) {
+	results, err := conn.Multi(r.ops...)
+	switch {
+	case err == nil && len(results) == len(r.ops):
+		return results[1].Stat.Mzxid, nil
+	case err == nil: // it is asked again
+		return 0, fmt.Errorf("the server answers %d operations of %d", len(results), len(r.ops))
+	case isConflict(err) && r.claim > 0 && failed(results) == r.claim: // the claim was taken back
+		r.ops, r.claim = r.ops[:r.claim], 0
+		return s.sendOnce(conn, c, r)
+	case isConflict(err):
+		return s.overtaken(conn, c, err)
 	}
+	return 0, err
 }
 
 // failed is the operation that a request failed at; -1 for none.
@@ -116,18 +118,20 @@ func failed(results []zk.MultiResponse) int {
 }
 
 var (
-	errUncertain = errors.New("too much was committed since then to tell what became of this transaction")
+	errUncertain = errors.New("too many later commits hide whether this one succeeded")
 	errMissing   = errors.New("a znode of the log is missing, or there is one too many: the log is read again")
 )
 
 // overtaken finds out which head there is: perhaps that of this commit, by a request whose
-// answer was lost.
-func (s *service) overtaken(ctx context.Context, c *optimistic.Commit, why error) (version int64, err error) {
-	h, err := s.readHead(ctx)
-	if err != nil {
-		return 0, err
+// answer was lost. The connection was refused the commit, so it has seen what was before.
+func (s *service) overtaken(conn *zk.Conn, c *optimistic.Commit, why error) (version int64, err error) {
+	h, err := s.getHead(conn)
+	if err == nil && h.raw != "" {
+		h, err = s.saw(h.raw, h.zxid)
 	}
 	switch {
+	case err != nil:
+		return 0, err
 	case h.raw == c.Head:
 		return h.zxid, nil
 	case h.raw == c.Former:
@@ -138,7 +142,7 @@ func (s *service) overtaken(ctx context.Context, c *optimistic.Commit, why error
 	case c.Number < h.First: // the log is cleaned up to there
 		return 0, errUncertain
 	}
-	e, err := s.entry(ctx, c.Number)
+	e, err := s.getEntry(conn, c.Number)
 	switch {
 	case err == nil && e.head == c.Head:
 		return e.zxid, nil
@@ -148,28 +152,17 @@ func (s *service) overtaken(ctx context.Context, c *optimistic.Commit, why error
 	return 0, err
 }
 
-// readHead reads the head as this server's connection sees it.
-func (s *service) readHead(ctx context.Context) (headNode, error) {
-	h, err := persistently(ctx, s.session, s.getHead)
-	if err != nil || h.raw == "" {
-		return h, err
+// getEntry reads an entry of the log as a connection sees it.
+func (s *service) getEntry(c *zk.Conn, number int64) (*entry, error) {
+	raw, stat, err := c.Get(s.entryPath(number))
+	if err != nil {
+		return nil, err
 	}
-	return s.saw(h.raw, h.zxid)
-}
-
-// entry reads an entry of the log.
-func (s *service) entry(ctx context.Context, number int64) (*entry, error) {
-	return persistently(ctx, s.session, func(c *zk.Conn) (*entry, error) {
-		raw, stat, err := c.Get(s.entryPath(number))
-		if err != nil {
-			return nil, err
-		}
-		e, ok := decodeEntry(number, stat.Czxid, raw)
-		if !ok {
-			return nil, fmt.Errorf("%s: %w", s.entryPath(number), errCorrupt)
-		}
-		return &e, nil
-	})
+	e, ok := decodeEntry(number, stat.Czxid, raw)
+	if !ok {
+		return nil, fmt.Errorf("%s: %w", s.entryPath(number), errCorrupt)
+	}
+	return &e, nil
 }
 
 // readAgain has Follow read everything again.

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/fencelock/fencelock/storage/optimistic"
 )
 
 // isConflict: a znode is not as this server knew it.
@@ -20,13 +22,14 @@ func isConflict(err error) bool {
 
 // passing tells failures that may not happen again. What was asked for may have happened.
 func passing(err error) bool {
-	if err == nil || isConflict(err) || errors.Is(err, errBuffer) || errors.Is(err, errForeign) || errors.Is(err, errFormer) || errors.Is(err, errCorrupt) || errors.As(err, new(*foreignError)) {
+	if err == nil || isConflict(err) || errors.As(err, new(*optimistic.ConflictError)) || errors.As(err, new(*foreignError)) {
 		return false
 	}
-	for _, refusal := range []error{
+	for _, final := range []error{
+		errUncertain, errBuffer, errForeign, errFormer, errCorrupt,
 		zk.ErrNoAuth, zk.ErrAuthFailed, zk.ErrInvalidACL, zk.ErrInvalidPath, zk.ErrBadArguments, zk.ErrNoChildrenForEphemerals, zk.ErrShortBuffer,
 	} {
-		if errors.Is(err, refusal) {
+		if errors.Is(err, final) {
 			return false
 		}
 	}

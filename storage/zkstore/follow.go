@@ -147,7 +147,7 @@ func (s *service) entries(ctx context.Context, numbers []int64) ([]*entry, error
 	all.SetLimit(readers)
 	for i, number := range numbers {
 		all.Go(func() (err error) {
-			read[i], err = s.entry(ctx, number)
+			read[i], err = persistently(ctx, s.session, func(c *zk.Conn) (*entry, error) { return s.getEntry(c, number) })
 			s.got.Add(1)
 			if errors.Is(err, zk.ErrNoNode) {
 				return nil
@@ -159,50 +159,91 @@ func (s *service) entries(ctx context.Context, numbers []int64) ([]*entry, error
 }
 
 // load reads everything as of one commit: the last one, or that of the last entry which was
-// read, since others may commit all the while.
+// read, since others may commit all the while. Entries are missing only if all that are listed
+// were read, and nobody has committed since.
 func (s *service) load(ctx context.Context) (*optimistic.Snapshot, error) {
 	s.forget()
 	s.got.Store(0)
-	if err := s.catchUp(ctx); err != nil {
-		return nil, err
-	}
-	readings, err := s.readings(ctx)
-	if err != nil {
-		return nil, err
-	}
 	read := make(map[int64]*entry)
-	for head := (headNode{}); ; {
-		before := head
-		if head, err = s.readHead(ctx); err != nil {
-			return nil, err
-		}
-		if head.zxid < before.zxid { // the data were restored meanwhile
-			clear(read)
-		}
-		if err := s.readLog(ctx, read); err != nil {
-			return nil, err
-		}
-		last, err := lastHead(head, read)
+	for first, before := true, (headNode{}); ; {
+		seen, err := s.look(ctx)
 		if err != nil {
 			return nil, err
 		}
-		if last.raw == "" || !isWhole(last, read) { // unless nobody has committed, more is to be read
-			if after, err := s.readHead(ctx); err != nil || after.raw != head.raw {
-				if err != nil {
-					return nil, err
-				}
+		if seen.head.zxid < before.zxid { // the data were restored meanwhile
+			clear(read)
+		}
+		all, err := s.readLog(ctx, seen.log, read)
+		if err != nil {
+			return nil, err
+		}
+		head, err := lastHead(seen.head, read)
+		if err != nil {
+			return nil, err
+		}
+		if !isWhole(head, read) {
+			if first || !all || seen.head.raw != before.raw {
+				first, before = false, seen.head
 				continue
 			}
-			last = head
+			head = seen.head
 		}
-		deleted, err := s.deleteBroken(ctx, last)
+		deleted, err := s.deleteBroken(ctx, head)
 		if err != nil {
 			return nil, err
 		}
 		if !deleted {
-			return s.snapshot(last, read, readings), nil
+			return s.snapshot(head, read, seen.left), nil
 		}
 	}
+}
+
+// look is what one connection sees of the path, no older than the request.
+type look struct {
+	head headNode
+	log  []int64   // the entries, at the time of the head or later
+	left []reading // of the clock, by the server that left its own in ZooKeeper; empty or one
+}
+
+// look looks at the path. It makes what is missing there.
+func (s *service) look(ctx context.Context) (look, error) {
+	for {
+		seen, err := persistently(ctx, s.session, s.lookOnce)
+		if !errors.Is(err, zk.ErrNoNode) {
+			return seen, err
+		}
+		if err := s.make(ctx); err != nil && (!passing(err) || !pause(ctx, retryPause)) {
+			return look{}, err
+		}
+	}
+}
+
+func (s *service) lookOnce(c *zk.Conn) (seen look, err error) {
+	if _, err := c.Multi(s.barrier()); err != nil {
+		return look{}, err
+	}
+	if seen.head, err = s.getHead(c); err != nil {
+		return look{}, err
+	}
+	if seen.head.raw != "" {
+		if seen.head, err = s.saw(seen.head.raw, seen.head.zxid); err != nil {
+			return look{}, err
+		}
+	}
+	raw, _, err := c.Get(s.path(logName))
+	if err != nil {
+		return look{}, err
+	}
+	if r, ok := decodeReading(raw); ok {
+		seen.left = append(seen.left, r)
+	}
+	names, _, err := c.Children(s.path(logName))
+	for _, name := range names {
+		if number, bad := strconv.ParseInt(name, 10, 64); bad == nil {
+			seen.log = append(seen.log, number)
+		}
+	}
+	return seen, err
 }
 
 // lastHead is the head that was read, or the one that came with the last entry if that is newer.
@@ -220,29 +261,17 @@ func lastHead(head headNode, read map[int64]*entry) (headNode, error) {
 	return head, nil
 }
 
-// isWhole tells whether all entries were read that a head names.
+// isWhole tells whether all entries were read that a head names: where there is none, nothing is to be there.
 func isWhole(h headNode, read map[int64]*entry) bool {
+	if h.raw == "" {
+		return len(read) == 0
+	}
 	for number := h.First; number <= h.Last; number++ {
 		if read[number] == nil {
 			return false
 		}
 	}
 	return true
-}
-
-// readings are of this server, and of the one that left its own in ZooKeeper.
-func (s *service) readings(ctx context.Context) (all []reading, err error) {
-	raw, err := persistently(ctx, s.session, func(c *zk.Conn) ([]byte, error) {
-		raw, _, err := c.Get(s.path(logName))
-		return raw, err
-	})
-	if r, ok := decodeReading(raw); ok {
-		all = append(all, r)
-	}
-	if r, known := s.clock.read(); known {
-		all = append(all, r)
-	}
-	return all, err
 }
 
 // deleteBroken deletes a head without the znode on which the next commit depends: somebody
@@ -268,57 +297,45 @@ func (s *service) deleteBroken(ctx context.Context, h headNode) (deleted bool, e
 	})
 }
 
-func (s *service) snapshot(head headNode, read map[int64]*entry, readings []reading) *optimistic.Snapshot {
+// snapshot is what was read, with the head that it is of.
+func (s *service) snapshot(head headNode, read map[int64]*entry, left []reading) *optimistic.Snapshot {
 	var log []entry
+	strays := false // of a log that ended, or of commits that left them
 	for _, number := range slices.Sorted(maps.Keys(read)) {
 		if head.raw == "" || number >= head.First && number <= head.Last {
 			log = append(log, *read[number])
 		}
+		strays = strays || number < head.First
+	}
+	if own, known := s.clock.read(); known {
+		left = append(left, own)
 	}
 	snap := &optimistic.Snapshot{Version: head.zxid, Head: head.raw, HeadVersion: head.zxid}
-	for i, age := range s.clock.begin(log, readings) {
+	for i, age := range s.clock.begin(log, left) {
 		snap.Log = append(snap.Log, log[i].of(age))
 	}
-	if head.First > 0 {
+	if strays {
 		s.clean(head.First)
 	}
 	return snap
 }
 
-// catchUp has this server's connection see what was committed before.
-func (s *service) catchUp(ctx context.Context) error {
-	for {
-		_, err := persistently(ctx, s.session, func(c *zk.Conn) ([]zk.MultiResponse, error) { return c.Multi(s.barrier()) })
-		if !errors.Is(err, zk.ErrNoNode) {
-			return err
-		}
-		if err := s.make(ctx); err != nil && (!passing(err) || !pause(ctx, retryPause)) {
-			return err
-		}
-	}
-}
-
-// readLog adds the entries that there are.
-func (s *service) readLog(ctx context.Context, read map[int64]*entry) error {
-	names, err := persistently(ctx, s.session, func(c *zk.Conn) ([]string, error) {
-		names, _, err := c.Children(s.path(logName))
-		return names, err
-	})
-	if err != nil {
-		return err
-	}
-	s.of.Store(int64(len(names)))
+// readLog adds the listed entries. All tells that none of them is gone.
+func (s *service) readLog(ctx context.Context, listed []int64, read map[int64]*entry) (all bool, err error) {
+	s.of.Store(int64(len(listed)))
 	var missing []int64
-	for _, name := range names {
-		if number, err := strconv.ParseInt(name, 10, 64); err == nil && read[number] == nil {
+	for _, number := range listed {
+		if read[number] == nil {
 			missing = append(missing, number)
 		}
 	}
 	entries, err := s.entries(ctx, missing)
+	all = true
 	for _, e := range entries {
 		if e != nil {
 			read[e.number] = e
 		}
+		all = all && e != nil
 	}
-	return err
+	return all, err
 }

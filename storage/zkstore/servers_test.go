@@ -3,6 +3,7 @@ package zkstore
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -300,6 +301,35 @@ func TestLostAnswers(t *testing.T) {
 	}
 	if n, _ := getRow(t, direct, "n"); n != strconv.Itoa(rounds) {
 		t.Errorf("%s after %d updates", n, rounds)
+	}
+}
+
+// A read whose confirmation is lost is confirmed again: what a connection sees without is of
+// any time.
+func TestALostConfirmation(t *testing.T) {
+	t.Parallel()
+	z := testenv.StartZooKeeper(t, 1)[0]
+	proxy := testenv.StartProxy(t, z.Addr())
+	s := openStore(t, Scheme+proxy.Addr()+"/fencelock", patient())
+	putRow(t, s, "k", "1", 0)
+	before := z.Zxid()
+	proxy.DropReplies(true)
+	read := make(chan error, 1)
+	go func() { read <- s.View(t.Context(), func(replica.Tx) error { return nil }) }()
+	testenv.Eventually(t, 20*time.Second, func() error { // it is confirmed
+		if z.Zxid() == before {
+			return errors.New("nothing asks for the head")
+		}
+		return nil
+	})
+	proxy.DropReplies(false)
+	proxy.Reset()
+	if err := <-read; err != nil {
+		t.Fatal(err)
+	}
+	const want = 3 // a confirmation, another session, a confirmation
+	if got := z.Zxid() - before; got < want {
+		t.Errorf("%d transactions, want %d: the read was not confirmed again", got, want)
 	}
 }
 

@@ -117,14 +117,17 @@ func (s *service) forget() {
 	s.known = headNode{}
 }
 
-// Head reads the head; see optimistic.Service.
+// Head reads the head; see optimistic.Service. What is known is good if the leader confirms
+// it. Where it refuses, the connection has seen all that was committed before; after any other
+// error it may not have.
 func (s *service) Head(ctx context.Context) (head string, version int64, err error) {
 	known := s.newest()
 	got, err := persistently(ctx, s.session, func(c *zk.Conn) (headNode, error) {
-		if s.confirm(c, known) == nil {
-			return known, nil
+		err := s.confirm(c, known)
+		if isConflict(err) {
+			return s.getHead(c)
 		}
-		return s.getHead(c) // this connection is as new now as the answer that it got
+		return known, err
 	})
 	if err != nil || got.raw == "" {
 		return "", 0, err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -13,40 +14,51 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-const (
-	// sessionTimeout is what is asked for; a server gives at least two of its ticks.
-	sessionTimeout = 4 * time.Second
-	// renewAfter is when a connection that finds no server is given up for a new one. A
-	// server refuses one that has seen more than it has itself, which after a restore from
-	// a backup is so for all.
-	renewAfter = 6 * time.Second
-)
+// sessionTimeout is what is asked for; a server gives at least two of its ticks.
+const sessionTimeout = 4 * time.Second
 
-// session is a connection to the ensemble. It breaks and is made again by itself.
+// session is what this server has to do with the ensemble: one line after the other.
 type session struct {
 	target target
 	stall  time.Duration // how long a server may not answer, and not send on
 
 	mu      sync.Mutex
-	conn    *zk.Conn      // the present one; its credentials may not be sent yet
-	ready   chan struct{} // closed once they are
-	socket  *impatient    // of conn
-	begun   bool          // a server took it once
-	since   time.Time     // when the last server was lost; zero while there is one
-	lastErr error         // of connecting
+	line    *line // the present one
+	next    int   // the server that the next line tries first
+	lastErr error // of connecting
+	closed  bool
 
 	ctx  context.Context
 	stop context.CancelFunc
 	done sync.WaitGroup
 }
 
+// line is a connection to one server. Once it has had one, it takes no other: another server
+// may not have seen yet what this one showed, so a request would be answered by an older state
+// than the request before; and the client, which sets its watches again at another server,
+// reads what that sends while it does, and so may miss a change. What comes after is another
+// line, with a session and watches of its own.
+type line struct {
+	*session
+
+	conn  *zk.Conn
+	hosts *hosts
+	ready chan struct{} // closed once the credentials are sent
+
+	// with the session's mu:
+	had    bool       // a server opened a session
+	over   bool       // and was lost
+	socket *impatient // of conn
+}
+
 func openSession(ctx context.Context, t target, stall time.Duration) (*session, error) {
-	s := &session{target: t, stall: stall}
+	s := &session{target: t, stall: stall, next: rand.IntN(len(t.hosts))} //nolint:gosec // it only spreads the servers
 	s.ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if err := s.renew(); err != nil {
 		return nil, err
 	}
-	s.done.Go(s.watch)
 	return s, nil
 }
 
@@ -57,15 +69,15 @@ func (quiet) Printf(string, ...any) {}
 
 // hosts takes the servers in turn. Names are resolved whenever one is connected to.
 type hosts struct {
-	mu        sync.Mutex
-	names     []string
-	next, bad int // bad: tried in a row
+	names []string
+
+	mu     sync.Mutex
+	next   int
+	inVain int // tried in a row
 }
 
-func (h *hosts) Init(names []string) error {
-	h.names = names
-	return nil
-}
+// Init does not take the names as the client shuffles them: they are in turn over all lines.
+func (h *hosts) Init([]string) error { return nil }
 
 func (h *hosts) Len() int { return len(h.names) }
 
@@ -73,55 +85,60 @@ func (h *hosts) Next() (name string, retryStart bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	name = h.names[h.next%len(h.names)]
-	retryStart = h.bad > 0 && h.bad%len(h.names) == 0
+	retryStart = h.inVain > 0 && h.inVain%len(h.names) == 0
 	h.next++
-	h.bad++
+	h.inVain++
 	return name, retryStart
 }
 
-func (h *hosts) Connected() {
+func (h *hosts) Connected() {}
+
+// after is the server after the one that was taken last.
+func (h *hosts) after() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.bad = 0
+	return h.next % len(h.names)
 }
 
-// renew makes a new connection, and a new session with it.
+// renew makes another line the present one, unless the session is closed. It needs mu: a line
+// hears of its states only when it is the present one.
 func (s *session) renew() error {
+	if s.closed {
+		return nil
+	}
+	l := &line{session: s, hosts: &hosts{names: s.target.hosts, next: s.next}, ready: make(chan struct{})}
 	conn, _, err := zk.Connect(s.target.hosts, sessionTimeout, zk.WithLogger(quiet{}), zk.WithLogInfo(false),
-		zk.WithHostProvider(&hosts{}), zk.WithDialer(s.dial), zk.WithEventCallback(s.event))
+		zk.WithHostProvider(l.hosts), zk.WithDialer(l.dial), zk.WithEventCallback(l.event))
 	if err != nil {
 		return err
 	}
-	ready := make(chan struct{})
-	s.mu.Lock()
-	old := s.conn
-	s.conn, s.ready, s.since = conn, ready, time.Now()
-	s.mu.Unlock()
-	if old != nil {
-		s.done.Go(old.Close)
+	l.conn = conn
+	if s.line != nil {
+		s.done.Go(s.line.conn.Close)
 	}
-	s.done.Go(func() { s.authenticate(conn, ready) })
+	s.line = l
+	s.done.Go(l.authenticate)
 	return nil
 }
 
-// authenticate sends the credentials, which the connection then repeats by itself.
-func (s *session) authenticate(conn *zk.Conn, ready chan struct{}) {
-	defer close(ready)
-	if s.target.user == "" {
+// authenticate sends the credentials.
+func (l *line) authenticate() {
+	defer close(l.ready)
+	if l.target.user == "" {
 		return
 	}
-	for s.ctx.Err() == nil && s.present() == conn {
-		if conn.AddAuth("digest", []byte(s.target.user+":"+s.target.password)) == nil {
+	for l.ctx.Err() == nil && l.present() == l {
+		if l.conn.AddAuth("digest", []byte(l.target.user+":"+l.target.password)) == nil {
 			return
 		}
-		pause(s.ctx, retryPause)
+		pause(l.ctx, retryPause)
 	}
 }
 
-func (s *session) present() *zk.Conn {
+func (s *session) present() *line {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.conn
+	return s.line
 }
 
 // impatient bounds how long a server may take to open a session, where the client would
@@ -143,14 +160,14 @@ func (c *impatient) Read(to []byte) (n int, err error) {
 // pings are smaller.
 const sendsOn = 4 << 10
 
-// received is how much the present connection has brought.
-func (s *session) received() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.socket == nil {
+// received is how much the line has brought.
+func (l *line) received() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.socket == nil {
 		return 0
 	}
-	return s.socket.got.Load()
+	return l.socket.got.Load()
 }
 
 func (c *impatient) SetReadDeadline(t time.Time) error {
@@ -161,44 +178,40 @@ func (c *impatient) SetReadDeadline(t time.Time) error {
 	return c.Conn.SetReadDeadline(t)
 }
 
-func (s *session) dial(network, address string, timeout time.Duration) (net.Conn, error) {
-	conn, err := net.DialTimeout(network, address, min(timeout, s.stall))
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// errOver: the line has lost its server.
+var errOver = errors.New("the connection is over")
+
+func (l *line) dial(network, address string, timeout time.Duration) (net.Conn, error) {
+	l.mu.Lock()
+	over := l.had
+	l.mu.Unlock()
+	if over || !pause(l.ctx, retryPause) { // a server may take sessions and drop them
+		return nil, errOver
+	}
+	conn, err := net.DialTimeout(network, address, min(timeout, l.stall))
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if err != nil {
-		s.lastErr = err
+		l.lastErr = err
 		return nil, err
 	}
-	s.socket = &impatient{Conn: conn, limit: s.stall}
-	return s.socket, nil
+	l.socket = &impatient{Conn: conn, limit: l.stall}
+	return l.socket, nil
 }
 
-// event hears of the session's states.
-func (s *session) event(e zk.Event) {
+// event hears of the line's states.
+func (l *line) event(e zk.Event) {
 	if e.Type != zk.EventSession {
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch e.State {
-	case zk.StateHasSession:
-		s.begun, s.since = true, time.Time{}
-	case zk.StateDisconnected, zk.StateExpired:
-		if s.since.IsZero() {
-			s.since = time.Now()
-		}
-	}
-}
-
-// watch renews a connection that finds no server for too long.
-func (s *session) watch() {
-	for pause(s.ctx, time.Second) {
-		s.mu.Lock()
-		stale := !s.since.IsZero() && time.Since(s.since) > renewAfter
-		s.mu.Unlock()
-		if stale {
-			_ = s.renew() // cannot fail: the hosts were taken before
-		}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case e.State == zk.StateHasSession:
+		l.had, l.next = true, l.hosts.after()
+	case e.State == zk.StateDisconnected && l.had && !l.over:
+		l.over = true
+		_ = l.renew() // cannot fail: the hosts were taken before
 	}
 }
 
@@ -206,10 +219,10 @@ func (s *session) watch() {
 func (s *session) connected() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.since.IsZero() && s.begun {
+	switch {
+	case s.line.had && !s.line.over:
 		return nil
-	}
-	if s.lastErr != nil {
+	case s.lastErr != nil:
 		return s.lastErr
 	}
 	return errNoSession
@@ -220,18 +233,21 @@ var errSlow = errors.New("no response in time")
 
 var errNoSession = errors.New("it accepts connections but opens no session: its ensemble may have no quorum")
 
+// close ends the session. It may be called again.
 func (s *session) close() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
 	s.stop()
-	s.present().Close()
+	s.present().conn.Close()
 	s.done.Wait()
 }
 
-// call sends a request. A server that does not answer in time is left for another one: one
-// that sends nothing, that is, since what is large takes long on a slow path.
+// call sends a request by one line, however many do sends by it. A server that does not answer
+// in time is left for another one: one that sends nothing, that is, since what is large takes
+// long on a slow path.
 func call[T any](ctx context.Context, s *session, do func(*zk.Conn) (T, error)) (T, error) {
-	s.mu.Lock()
-	conn, ready := s.conn, s.ready
-	s.mu.Unlock()
+	l := s.present()
 	type answer struct {
 		value T
 		err   error
@@ -239,17 +255,17 @@ func call[T any](ctx context.Context, s *session, do func(*zk.Conn) (T, error)) 
 	var none T
 	got := make(chan answer, 1)
 	select {
-	case <-ready:
+	case <-l.ready:
 	case <-ctx.Done():
 		return none, s.unanswered(ctx)
 	}
 	go func() {
-		value, err := do(conn)
+		value, err := do(l.conn)
 		got <- answer{value, err}
 	}()
 	timer := time.NewTimer(s.stall)
 	defer timer.Stop()
-	before := s.received()
+	before := l.received()
 	for slow := false; ; {
 		select {
 		case a := <-got:
@@ -258,13 +274,13 @@ func call[T any](ctx context.Context, s *session, do func(*zk.Conn) (T, error)) 
 			}
 			return a.value, a.err
 		case <-timer.C:
-			if now := s.received(); now-before >= sendsOn { // of this answer, or of one before it
+			if now := l.received(); now-before >= sendsOn { // of this answer, or of one before it
 				before = now
 				timer.Reset(s.stall)
 				continue
 			}
 			slow = true
-			s.leave(conn)
+			l.leave()
 		case <-ctx.Done():
 			return none, s.unanswered(ctx)
 		}
@@ -275,12 +291,12 @@ func (s *session) unanswered(ctx context.Context) error {
 	return fmt.Errorf("no response in time: %w", cmp.Or(s.connected(), ctx.Err()))
 }
 
-// leave breaks the connection, so that the client turns to the next server.
-func (s *session) leave(conn *zk.Conn) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.conn == conn && s.socket != nil {
-		_ = s.socket.Close()
+// leave breaks the connection: its server is slow.
+func (l *line) leave() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.socket != nil {
+		_ = l.socket.Close()
 	}
 }
 

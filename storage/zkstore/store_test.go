@@ -48,7 +48,7 @@ func reincarnate(tb testing.TB, s *Store) {
 		reincarnate(tb, s) // the commit has cleaned the log
 		return
 	}
-	_, err := s.service.session.present().Multi(
+	_, err := s.service.session.present().conn.Multi(
 		&zk.DeleteRequest{Path: s.service.path(headName, after.Commit), Version: -1},
 		&zk.CreateRequest{Path: s.service.path(headName, before.Commit), Acl: s.service.acl},
 		&zk.SetDataRequest{Path: s.service.path(headName), Data: []byte(before.raw), Version: -1},
@@ -164,7 +164,7 @@ func TestDeletions(t *testing.T) {
 // deletePath deletes a path as an operator does.
 func deletePath(tb testing.TB, s *Store, path string) {
 	tb.Helper()
-	conn := s.service.session.present()
+	conn := s.service.session.present().conn
 	testenv.Eventually(tb, 20*time.Second, func() error {
 		names, _, err := conn.Children(path)
 		for _, name := range names {

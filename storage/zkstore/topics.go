@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -166,6 +165,6 @@ func (h *hearing) take(ctx context.Context, name string) error {
 		return nil
 	}
 	delete(h.parts, id)
-	h.heard(strings.Clone(message))
+	h.heard(message)
 	return nil
 }
