@@ -19,7 +19,7 @@ import (
 
 const (
 	// readyWithin bounds how long a server may take until it answers.
-	readyWithin = 30 * time.Second
+	readyWithin = time.Minute
 	// commandWithin bounds one of testenv's own commands to a server.
 	commandWithin = 10 * time.Second
 )
