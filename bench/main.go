@@ -184,7 +184,7 @@ func (o options) write(set *result.Set) error {
 	fmt.Println("written to", filepath.Join(o.out, report.Page))
 	if o.whole() {
 		if err := report.Documentation(o.Root, set); err != nil {
-			return err
+			fmt.Println("documentation:", err)
 		}
 	}
 	if o.json == "" {

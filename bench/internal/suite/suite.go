@@ -145,8 +145,8 @@ func (s *Suite) sections() []section {
 		{"held", s.held},
 		{"parked", s.parked},
 		{"soak", s.soak},
+		{"faults", s.faults}, // the last on these nodes: it kills one
 		{"scale", s.scale},
-		{"faults", s.faults}, // the last on these servers: it kills one
 		{"fsync", s.fsynced},
 	}
 }
