@@ -8,8 +8,19 @@ import (
 // sweeping paces the removal of rows whose time has passed.
 type sweeping struct {
 	page  int           // how many rows one statement looks at
-	pause time.Duration // between two pages
-	rest  time.Duration // between two passes through the table
+	pause time.Duration // between two pages, while there is something to remove
+	rest  time.Duration // between two passes through the table, and at most between two pages
+}
+
+// after is the pause after a page: shorter where there was something to remove, longer where
+// there was not. So servers share the work without knowing of each other, since each finds
+// little where others have swept: a page costs Postgres 2 ms.
+func (s sweeping) after(last time.Duration, deleted int64, page int) time.Duration {
+	const worth = 50 // a page is worth its cost if one row of so many had ended
+	if deleted*worth > int64(page) {
+		return s.pause
+	}
+	return max(s.pause, min(2*last, s.rest))
 }
 
 // sweep walks through the rows, a page at a time, and removes those whose time has
@@ -17,7 +28,7 @@ type sweeping struct {
 // not logged: the transactions fail, too. A page that was not swept, perhaps for lack of
 // time, is tried again in smaller ones.
 func (s *Store) sweep() {
-	from, page := []byte{}, s.opts.sweep.page
+	from, page, between := []byte{}, s.opts.sweep.page, s.opts.sweep.pause
 	timer := time.NewTimer(s.opts.sweep.rest)
 	defer timer.Stop()
 	for {
@@ -26,7 +37,7 @@ func (s *Store) sweep() {
 			return
 		case <-timer.C:
 		}
-		next, err := s.sweepPage(s.ctx, from, page)
+		next, deleted, err := s.sweepPage(s.ctx, from, page)
 		pause := s.opts.sweep.rest
 		switch {
 		case err != nil:
@@ -34,17 +45,17 @@ func (s *Store) sweep() {
 		case len(next) == 0:
 			from, page = []byte{}, s.opts.sweep.page
 		default:
-			from, page, pause = next, min(page*2, s.opts.sweep.page), s.opts.sweep.pause
+			between = s.opts.sweep.after(between, deleted, page)
+			from, page, pause = next, min(page*2, s.opts.sweep.page), between
 		}
 		timer.Reset(pause)
 	}
 }
 
-// sweepPage sweeps one page, and returns where the next begins, nothing after the last.
-func (s *Store) sweepPage(ctx context.Context, from []byte, page int) (next []byte, err error) {
+// sweepPage sweeps one page, and returns where the next begins, nothing after the last, and how many rows had ended.
+func (s *Store) sweepPage(ctx context.Context, from []byte, page int) (next []byte, deleted int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.opts.Timeout)
 	defer cancel()
-	var deleted int64
 	err = s.pool.QueryRow(ctx, `SELECT deleted, next FROM fencelock._sweep($1, $2)`, from, page).Scan(&deleted, &next)
-	return next, err
+	return next, deleted, err
 }
