@@ -184,6 +184,7 @@ func TestSoakAlertsFire(t *testing.T) {
 	quorum.kill()
 	quorum = start(t, settings...) // looks for such locks in its first minute, and every ten
 	m.nodes(quorum, nodes, clocks)
+	m.invariants(quorum, nodes)
 	m.lostQuorum(quorum, nodes)
 	single.kill()
 	m.await("FencelockDown")
@@ -279,6 +280,17 @@ func (m *monitor) nodes(p *process, nodes []*testenv.Redis, clocks []*chaos.Cloc
 		m.t.Fatal(err)
 	}
 	m.await("FencelockClockJumped", "FencelockNodeQuarantined", "FencelockNoSpareNode", "FencelockLeakedLocks")
+}
+
+// invariants: the data of all nodes are set back by hand.
+func (m *monitor) invariants(p *process, nodes []*testenv.Redis) {
+	m.t.Helper()
+	p.release(p.acquire(`{"resource":"set back"}`))
+	for _, n := range nodes {
+		setBack(m.t, n, "set back")
+	}
+	p.acquire(`{"resource":"set back","ttl_ms":1000}`)
+	m.await("FencelockInvariantBroken")
 }
 
 // lostQuorum: two of three nodes are down.

@@ -22,7 +22,8 @@ type Result struct {
 	Extensions   int
 	Calls        int
 	Vacancies    Vacancies
-	Hash         uint64 // of the trace
+	Invariants   map[lockcore.Invariant]int // broken ones, as the servers saw them; of the protocol as it is none, or there is a Violation
+	Hash         uint64                     // of the trace
 	Trace        []string
 }
 
@@ -43,7 +44,9 @@ func run(t *testing.T, plan Plan, keep bool) (result Result) {
 	synctest.Test(t, func(*testing.T) {
 		w := newWorld(plan, keep)
 		w.live()
+		w.invariants.judge(w)
 		result = w.check.Result
+		result.Invariants = w.invariants.broken
 		result.Hash, result.Trace = w.trace.hash, w.trace.lines
 	})
 	return result

@@ -101,7 +101,7 @@ func (s *server) config() sets.Config {
 	slower := p.slower(s.id)
 	return sets.Config{
 		MaxTTL: slower.own(p.MaxTTL), NodeTimeout: slower.own(p.NodeTimeout), WatchInterval: p.Watch, MaxHold: 0,
-		New: p.New, Force: p.Mutant.force,
+		New: p.New, Force: p.Mutant.force, Violated: s.w.invariants.violated,
 		Random: func(set int) io.Reader {
 			return &entropy{from: rand.NewChaCha8(seedOf(p.Seed, uint64(s.id), uint64(s.epoch), uint64(set)))}
 		},

@@ -11,17 +11,18 @@ import (
 // world is one run: the scheduler, and all that it schedules. Everything in it
 // belongs to the goroutine that runs it, but for the inbox.
 type world struct {
-	plan    Plan
-	began   time.Time
-	fates   fates
-	names   []string // of the resources, and then of their slots
-	nodes   []*simNode
-	servers []*server
-	clients []*client
-	check   *checker
-	trace   trace
-	calm    bool          // the faults are over
-	calmAt  time.Duration // since when
+	plan       Plan
+	began      time.Time
+	fates      fates
+	names      []string // of the resources, and then of their slots
+	nodes      []*simNode
+	servers    []*server
+	clients    []*client
+	check      *checker
+	trace      trace
+	invariants invariants
+	calm       bool          // the faults are over
+	calmAt     time.Duration // since when
 	// troubled: until when the faults so far may keep requests from their leases.
 	troubled time.Duration
 	struck   time.Duration // until when a fault was the cause of anything by itself

@@ -84,6 +84,7 @@ func (l *Mapped) try(ctx context.Context, req *Request, op node.Op) (*Part, *los
 	described := meta{acquired: time.Now(), holder: req.Holder, metadata: req.Metadata}
 	op.Kind, op.Epoch, op.Map, op.Resource = node.OpAcquire, epoch, l.name, req.Resource
 	op.TTL, op.Meta, op.Scope = req.TTL, described.String(), req.Scope
+	earlier := l.grants.before(op.Resource)
 	former := l.chooseOwner(&op, req, keys)
 	res := l.runAttempt(ctx, op)
 	if owner := res.ownerAmong(former); owner != "" {
@@ -100,6 +101,7 @@ func (l *Mapped) try(ctx context.Context, req *Request, op node.Op) (*Part, *los
 		l.retract(&op, res.ttl)
 		return nil, l.tooLate(ctx, req.Resource, &res)
 	}
+	l.grants.add(earlier, granted{op.Resource, op.Owner, res.token})
 	return p, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/keyring"
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/redlock/membership"
@@ -31,6 +32,7 @@ type Config struct {
 	Logger, Audit *slog.Logger
 	Keys          func() *keyring.Ring
 	Meters        func(node string) Meter
+	Violated      func(broken lockcore.Invariant, what ...any)
 	Trace         func(context.Context, Attempt)
 	Traced        func(context.Context) bool
 	Unlisted      bool
@@ -73,6 +75,9 @@ func (c Config) WithDefaults() Config {
 	}
 	if c.Audit == nil {
 		c.Audit = c.Logger
+	}
+	if c.Violated == nil {
+		c.Violated = func(lockcore.Invariant, ...any) {}
 	}
 	return c
 }
@@ -118,7 +123,7 @@ func (c Config) membership(l *Locker) membership.Config {
 		Recovery: c.Recovery, Watching: c.Watching, Sets: c.Map.Sets, New: c.New, Force: c.Force, Floor: c.Floor,
 		Logger: c.Logger, Audit: c.Audit, Random: l.random,
 		Meter:   func(i int) membership.Meter { return l.meters[i] },
-		Secrets: l.takeSecrets,
-		Knows:   c.Map.Knows, NewMap: c.Map.New, Mapped: c.Map.Taken,
+		Secrets: l.takeSecrets, Violated: c.Violated,
+		Knows: c.Map.Knows, NewMap: c.Map.New, Mapped: c.Map.Taken,
 	}
 }

@@ -28,6 +28,7 @@ type Locker struct {
 	cleaner  *cleaner
 	queue    *waitqueue.Queue
 	inFlight inFlight
+	grants   *grants
 	members  *membership.Controller
 	ring     atomic.Pointer[keyring.Ring] // of the cluster's secrets; nil before a quorum has shown them
 	mapped   atomic.Pointer[Mapped]
@@ -49,7 +50,7 @@ func New(cfg Config, nodes []node.Node) (*Locker, error) {
 	}
 	l := &Locker{
 		cfg: cfg, random: random.Source{Reader: cfg.Random}, nodes: nodes, quorum: quorum.Of(len(nodes)), meters: cfg.metersOf(nodes),
-		cleaner: newCleaner(nodes), inFlight: make(inFlight, cfg.MaxInFlight),
+		cleaner: newCleaner(nodes), inFlight: make(inFlight, cfg.MaxInFlight), grants: newGrants(cfg.Violated),
 	}
 	l.mapped.Store(&Mapped{Locker: l})
 	l.members = membership.New(cfg.membership(l), nodes)

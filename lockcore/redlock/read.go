@@ -15,6 +15,7 @@ import (
 func (l *Mapped) read(ctx context.Context, resource string, decided func(*ballot) bool) (ballot, error) {
 	b := runRound(ctx, l.nodes, node.Op{Kind: node.OpRead, Map: l.name, Resource: resource}, l.cfg.NodeTimeout, decided)
 	l.learnFrom(&b)
+	l.checkQueues(resource, &b)
 	if b.usable() < b.quorum {
 		err := l.quorumError(resource, &b)
 		return b, err

@@ -62,6 +62,9 @@ type Config struct {
 	Keys func() *keyring.Ring
 	// Meters, if not nil, returns the Meter of the node of that name.
 	Meters func(node string) redlock.Meter
+	// Violated, if not nil, is called where an invariant is broken, with what shows it, as
+	// slog takes it. It must not block.
+	Violated func(broken lockcore.Invariant, what ...any)
 	// Trace, if not nil, gets the attempts of the contexts that Traced selects.
 	Trace  func(context.Context, redlock.Attempt)
 	Traced func(context.Context) bool
@@ -97,7 +100,7 @@ func (c Config) quorum() redlock.Config {
 		MaxTTL: c.limits().MaxTTL, MaxHold: c.MaxHold, NodeTimeout: c.NodeTimeout, NodeDownAfter: c.NodeDownAfter,
 		WatchInterval: c.WatchInterval, MaxWaiters: c.MaxWaiters, MaxInFlight: c.MaxInFlight,
 		Recovery: c.Recovery, Watching: c.Watching, New: c.New, Force: c.Force, Floor: c.Floor,
-		Logger: c.Logger, Audit: c.Audit, Keys: c.Keys, Meters: c.Meters, Trace: c.Trace, Traced: c.Traced, Unlisted: c.Unlisted,
+		Logger: c.Logger, Audit: c.Audit, Keys: c.Keys, Meters: c.Meters, Violated: c.Violated, Trace: c.Trace, Traced: c.Traced, Unlisted: c.Unlisted,
 	}.WithDefaults()
 }
 

@@ -19,6 +19,7 @@ import (
 // gauges is a Meter that remembers.
 type gauges struct {
 	batches, operations, failed atomic.Int64
+	miscounted                  atomic.Int64
 	used                        atomic.Int64
 	leaked                      atomic.Int64 // -1 before the first report
 	looks                       atomic.Int64
@@ -34,6 +35,7 @@ func (g *gauges) Batch(operations int, took time.Duration, failed bool) {
 	}
 }
 func (g *gauges) Memory(used, _ int64) { g.used.Store(used) }
+func (g *gauges) Miscounted(int, int)  { g.miscounted.Add(1) }
 func (g *gauges) Leaked(locks int) {
 	g.leaked.Store(int64(locks))
 	g.looks.Add(1)

@@ -45,6 +45,9 @@ type Meter interface {
 	// Memory is called after each Observe: bytes that the server uses, and its limit, 0
 	// without one.
 	Memory(used, limit int64)
+	// Miscounted is called after a script call with another number of replies than operations:
+	// the node is not what it should be, and the call counts as failed.
+	Miscounted(operations, replies int)
 	// Leaked is called after each search for locks without an expiry, with their number.
 	Leaked(locks int)
 }
@@ -54,6 +57,7 @@ type unmetered struct{}
 func (unmetered) Batch(int, time.Duration, bool) {}
 func (unmetered) Memory(int64, int64)            {}
 func (unmetered) Leaked(int)                     {}
+func (unmetered) Miscounted(int, int)            {}
 
 func (o Options) withDefaults() Options {
 	o.Timeout = cmp.Or(o.Timeout, 200*time.Millisecond)

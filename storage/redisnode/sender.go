@@ -192,6 +192,9 @@ func (b *batch) call(jobs []job) error {
 	replies := unpacker{rest: text}
 	if err == nil {
 		if got := replies.array(); got != len(jobs) {
+			if !replies.bad {
+				b.node.meter.Miscounted(len(jobs), got)
+			}
 			err = fmt.Errorf("the node sent %d replies to %d operations", got, len(jobs))
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/redlock/random"
 )
@@ -37,6 +38,8 @@ type Config struct {
 	Knows func(mapName string) bool
 	// Watching: this is no server, and bootstraps nothing.
 	Watching bool
+	// Violated, if not nil, is called where an invariant is broken, see sets.Config.
+	Violated func(broken lockcore.Invariant, what ...any)
 	// Sets are the node sets of this server, for people.
 	Sets string
 	// NewMap, if not nil, is the map with which the set is bootstrapped, without its epoch.

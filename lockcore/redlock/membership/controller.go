@@ -151,12 +151,14 @@ func (c Config) observeTimeout() time.Duration { return min(c.callTimeout(), lon
 func (c *Controller) observeNode(ctx context.Context, i int, proof time.Duration) {
 	observing, cancel := context.WithTimeout(ctx, c.cfg.observeTimeout())
 	defer cancel()
+	before := c.lastSeen(i)
 	look := c.looks.Add(1)
 	seen, err := c.observeOrQuarantine(observing, i)
 	if ctx.Err() != nil {
 		return
 	}
 	if err == nil {
+		c.checkHighWater(i, before, seen)
 		if seen.Admitted && seen.Cluster == c.cluster {
 			c.Learn(seen.Epoch)
 		}
@@ -180,6 +182,21 @@ func (c *Controller) observeNode(ctx context.Context, i int, proof time.Duration
 	c.compareMaxTTL(ctx)
 	close(c.changed)
 	c.changed = make(chan struct{})
+}
+
+func (c *Controller) lastSeen(i int) node.Observation {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.seen.nodes[i].seen
+}
+
+// checkHighWater compares two observations of a node, the first of which had ended when the
+// second began, within one admission.
+func (c *Controller) checkHighWater(i int, before, now node.Observation) {
+	same := before.Admitted && now.Admitted && before.Incarnation == now.Incarnation && before.Epoch == now.Epoch
+	if same && now.Marks.HighWater < before.Marks.HighWater && c.cfg.Violated != nil {
+		c.cfg.Violated(lockcore.HighWater, "node", c.nodes[i].Name(), "high_water", now.Marks.HighWater, "before", before.Marks.HighWater)
+	}
 }
 
 // prove has a node that may vote show that it takes writes.

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
 )
@@ -19,7 +22,8 @@ import (
 // switched is a node that votes until it is switched off.
 type switched struct {
 	fakeNode
-	maxTTL   time.Duration // of its record; 0 for an hour
+	maxTTL   time.Duration                    // of its record; 0 for an hour
+	marks    atomic.Pointer[node.Observation] // in place of the usual; nil for it
 	off      atomic.Bool
 	observed atomic.Int32
 }
@@ -28,6 +32,9 @@ func (n *switched) Observe(context.Context) (node.Observation, error) {
 	n.observed.Add(1)
 	if n.off.Load() {
 		return node.Observation{}, errFake
+	}
+	if seen := n.marks.Load(); seen != nil {
+		return *seen, nil
 	}
 	return node.Observation{Incarnation: n.name, Version: "Redis 7", Role: "master", Admitted: true, Epoch: 1, Marks: node.Marks{MaxTTL: cmp.Or(n.maxTTL, time.Hour)}}, nil
 }
@@ -52,6 +59,35 @@ func TestObserveSeesTheNodeOfNow(t *testing.T) {
 	m.Observe(t.Context())
 	if s := m.Status().Nodes[0]; s.State != lockcore.NodeVoting || s.LastError != errFake.Error() || s.LastErrorAgo < 0 || s.Version == "" {
 		t.Errorf("it remembers no error: %+v", s)
+	}
+}
+
+// The largest counter of an admitted node does not fall; what happens to it between two
+// admissions, or incarnations, is another matter.
+func TestInvariantOfTheHighWaterMark(t *testing.T) {
+	var said []string
+	cfg := testConfig()
+	cfg.Violated = func(one lockcore.Invariant, what ...any) { said = append(said, fmt.Sprint(one, what)) }
+	n := &switched{fakeNode: fakeNode{name: "n"}}
+	m := New(cfg, []node.Node{n})
+	see := func(incarnation string, epoch node.Epoch, admitted bool, highWater fencing.Token) {
+		n.marks.Store(&node.Observation{
+			Incarnation: incarnation, Admitted: admitted, Note: "a note", Epoch: epoch, Marks: node.Marks{MaxTTL: time.Hour, HighWater: highWater},
+		})
+		m.Observe(t.Context())
+	}
+	see("a", 1, true, 9)
+	see("a", 1, true, 9)
+	see("a", 2, true, 8) // admitted again
+	see("b", 2, true, 7)
+	see("b", 2, false, 6)
+	see("b", 2, true, 5)
+	if said != nil {
+		t.Fatalf("%q", said)
+	}
+	see("b", 2, true, 4)
+	if want := []string{"high_water[node n high_water 4 before 5]"}; !slices.Equal(said, want) {
+		t.Errorf("%q, want %q", said, want)
 	}
 }
 

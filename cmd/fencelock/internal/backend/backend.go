@@ -74,7 +74,7 @@ type Backend struct {
 
 // Open opens what the configuration names. After an error nothing stays open.
 func Open(ctx context.Context, cfg config.Config, opts Options) (*Backend, error) {
-	b := &Backend{Events: events.NewHub(), opts: opts, cfg: cfg, metrics: newNodeMetrics(opts.Registry)}
+	b := &Backend{Events: events.NewHub(), opts: opts, cfg: cfg, metrics: newNodeMetrics(opts.Registry, opts.Logger)}
 	if err := b.open(ctx); err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
@@ -181,6 +181,7 @@ func (b *Backend) lockerConfig() sets.Config {
 		Audit:       b.opts.Audit,
 		Keys:        b.opts.LeaseKeys,
 		Meters:      b.metrics.ofVotes,
+		Violated:    b.metrics.invariants.violated,
 		Next:        b.next,
 		Unlisted:    len(b.cfg.RedisSets) == 0,
 	}

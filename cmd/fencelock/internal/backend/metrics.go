@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"log/slog"
 	"strconv"
 	"time"
 
@@ -18,9 +19,10 @@ type nodeMetrics struct {
 	votes, confirms, failures, jumps  *prometheus.CounterVec
 	seconds, operations               *prometheus.HistogramVec
 	memory, memoryLimit, leaks, ahead *prometheus.GaugeVec
+	invariants                        *invariants
 }
 
-func newNodeMetrics(registry prometheus.Registerer) *nodeMetrics {
+func newNodeMetrics(registry prometheus.Registerer, logger *slog.Logger) *nodeMetrics {
 	auto := promauto.With(registry)
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return auto.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, append([]string{"node"}, labels...))
@@ -43,6 +45,7 @@ func newNodeMetrics(registry prometheus.Registerer) *nodeMetrics {
 		leaks:       gauge("fencelock_node_leaked_locks", "Locks without an expiry that the last whole scan of a Redis node's keys found."),
 		ahead:       gauge("fencelock_node_clock_ahead_seconds", "How far a node's clock is ahead of this server's: the median of the last round trips."),
 		jumps:       counter("fencelock_node_clock_jumps_total", "Jumps of a node's clock relative to this server's."),
+		invariants:  newInvariants(auto, logger),
 	}
 }
 
@@ -114,6 +117,10 @@ func (b *batchMeter) Batch(operations int, took time.Duration, failed bool) {
 func (b *batchMeter) Memory(used, limit int64) {
 	b.metrics.memory.WithLabelValues(b.node).Set(float64(used))
 	b.metrics.memoryLimit.WithLabelValues(b.node).Set(float64(limit))
+}
+
+func (b *batchMeter) Miscounted(operations, replies int) {
+	b.metrics.invariants.violated(lockcore.BatchReplies, "node", b.node, "operations", operations, "replies", replies)
 }
 
 func (b *batchMeter) Leaked(locks int) { b.metrics.leaks.WithLabelValues(b.node).Set(float64(locks)) }
