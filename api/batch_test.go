@@ -240,12 +240,23 @@ func (w unreadable) Header() http.Header       { return w.header }
 func (w unreadable) WriteHeader(int)           {}
 func (w unreadable) Write([]byte) (int, error) { return 0, errors.New("the caller is gone") }
 
+// unsent is a writer that takes an answer and cannot send it.
+type unsent struct{ unreadable }
+
+func (w unsent) Write(p []byte) (int, error) { return len(p), nil }
+func (w unsent) FlushError() error           { return errors.New("the caller is gone") }
+
 // What was granted in an answer that does not arrive is released, except under a key, as
-// for single requests: when the answer cannot be written, and when the caller leaves while
-// another operation is under way.
+// for single requests: when the answer cannot be written or sent, and when the caller leaves
+// while another operation is under way.
 func TestUnreadGrantsOfABatchAreReleased(t *testing.T) {
-	for name, leaves := range map[string]bool{"the answer cannot be written": false, "the caller leaves": true} {
+	gone := unreadable{make(http.Header)}
+	for name, w := range map[string]http.ResponseWriter{"the answer cannot be written": gone, "it cannot be sent": unsent{gone}, "the caller leaves": nil} {
 		t.Run(name, func(t *testing.T) {
+			leaves := w == nil
+			if leaves {
+				w = gone
+			}
 			var mu sync.Mutex
 			var released []string
 			var granted sync.WaitGroup
@@ -282,7 +293,7 @@ func TestUnreadGrantsOfABatchAreReleased(t *testing.T) {
 						t.Errorf("the handler ended with %v, want the connection cut", cause)
 					}
 				}()
-				s.handler.ServeHTTP(unreadable{make(http.Header)}, r)
+				s.handler.ServeHTTP(w, r)
 			}()
 			if !slices.Equal(released, []string{"lease-of-unkeyed"}) {
 				t.Errorf("released %q, want the one without a key", released)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -838,4 +839,50 @@ func TestALoneLeaseIsExtendedAtAThird(t *testing.T) {
 			synctest.Wait()
 		}
 	})
+}
+
+// A lease that is old when its keep-alive begins is extended at once.
+func TestAnOldLeaseIsExtendedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, at := atCounter(t, "http://one")
+		a := take(t, c, "r")
+		at.next(t).grants(t, nil)
+		a.gets(t, "r")
+		time.Sleep(30 * time.Second) // of a minute
+		begun := time.Now()
+		_, stop := a.lease.KeepAlive(t.Context())
+		defer stop()
+		came := <-at.arrived
+		if took := time.Since(begun); took != 0 {
+			t.Errorf("extended after %s", took)
+		}
+		came.grants(t, nil)
+		synctest.Wait()
+	})
+}
+
+// A 404 to a release is success where an earlier try may have released the lease: one that was
+// answered 500 or 503, and not one that was refused before anything was done.
+func TestAReleaseThatMayHaveBeenDone(t *testing.T) {
+	for status, lost := range map[int]bool{
+		http.StatusInternalServerError: false, http.StatusServiceUnavailable: false, http.StatusTooManyRequests: true,
+	} {
+		t.Run(strconv.Itoa(status), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, at := atCounter(t, "http://one")
+				a := take(t, c, "r")
+				at.next(t).grants(t, nil)
+				a.gets(t, "r")
+				released := make(chan error, 1)
+				go func() { released <- a.lease.Release(t.Context()) }()
+				for _, answer := range []wire.BatchResult{refusal(status, "a kind"), refusal(http.StatusNotFound, "lease-not-held")} {
+					came := <-at.arrived
+					came.grants(t, map[string]wire.BatchResult{came.operations(t)[0].of: answer})
+				}
+				if err := <-released; errors.Is(err, client.ErrLeaseLost) != lost || (err != nil) != lost {
+					t.Errorf("%v, want a lost lease: %t", err, lost)
+				}
+			})
+		})
+	}
 }
