@@ -286,7 +286,8 @@ func (c *client) limit(s *server) time.Duration {
 // keysLimit is how long a server may look for a secret that it does not know (rule 24).
 func (c *client) keysLimit(s *server) time.Duration {
 	const timeouts = 4
-	return c.w.plan.Watch + max(timeouts*c.limit(s), c.w.plan.Watch)
+	downAfter := cmp.Or(c.w.plan.slower(s.id).own(c.w.plan.Options.DownAfter), timeouts*c.limit(s))
+	return c.w.plan.Watch + max(downAfter, c.w.plan.Watch)
 }
 
 // drawn completes what a request asks for; a repeat under a key asks for the same.
@@ -339,7 +340,7 @@ func (c *client) acquire(s *server, what wanted, key string) *action {
 	}
 	const tries = 8
 	round := 2 * c.limit(s)
-	a.bound = time.Duration(len(a.parts))*tries*(round+50*time.Millisecond) + req.Wait
+	a.bound = time.Duration(len(a.parts))*(tries*(round+50*time.Millisecond)+c.w.plan.crowd(tries, round)) + req.Wait
 	switch {
 	case what.several(): // and the parts are extended at the end
 		a.bound += tries * c.limit(s)

@@ -47,6 +47,8 @@ type Mutant struct {
 	unfloored bool                  // a change that is taken back has no floor
 	trusting  bool                  // clients count the whole TTL, from the answer
 	mute      bool                  // nodes wake nobody
+	outcast   bool                  // servers refuse a node that missed the last map
+	clumsy    bool                  // nodes forget a part of a large batch
 	halves    bool                  // a lease of several of which a part has ended keeps the others
 	sealsOld  bool                  // a server seals by the secret that its last look showed
 	quick     bool                  // is caught within a few hundred acquisitions: in make test
@@ -121,6 +123,7 @@ var Mutants = []Mutant{
 	{Rule: "30", Name: "in doubt the resource is free", wrap: func(n *simNode) rules { return certain{n.model} }, plan: unread},
 	hunted(replica.IgnoresMapFloor, Mutant{plan: growing, quick: true}),
 	{Rule: "30", Name: "a set that is bootstrapped in a change has the present map", reopened: true, plan: losing},
+	{Rule: "30", Name: "a node that missed the last map is refused for good", outcast: true, plan: unread, quick: true},
 	{Rule: "30", Name: "a next map that is found decides nothing", undecided: true, plan: growing, quick: true},
 	{Rule: "30", Name: "a change begins from any generation", timeless: true, plan: tired, quick: true},
 	{Rule: "30", Name: "a change that is taken back has no floor", unfloored: true, plan: forsaken},
@@ -148,7 +151,7 @@ func (m Mutant) Catches(v *Violation) bool {
 
 // liveness: what is wrong about the mutant is that something stays or does not come.
 func (m Mutant) liveness() bool {
-	return m.weak&replica.KeepsTickets != 0 || m.mute || m.careless || m.keeps || m.rashly || m.lasting || m.timeless || m.halves || m.sealsOld || m.weak&replica.QueuesOwners != 0 || m.front != nil
+	return m.weak&replica.KeepsTickets != 0 || m.mute || m.outcast || m.careless || m.keeps || m.rashly || m.lasting || m.timeless || m.halves || m.sealsOld || m.weak&replica.QueuesOwners != 0 || m.front != nil
 }
 
 // rash expels the nodes after so many looks, whatever the others do.

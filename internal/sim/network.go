@@ -16,13 +16,14 @@ import (
 // port is a node as one life of one server sees it: a node.Node whose
 // every call is a message.
 type port struct {
-	w      *world
-	server *server
-	epoch  int
-	node   *simNode
-	relays []relay       // of this life, by node
-	last   time.Duration // when the last request arrives, where they keep their order
-	slower pace          // of the server's clock: what it calls a minute is one there
+	w         *world
+	server    *server
+	epoch     int
+	node      *simNode
+	relays    []relay       // of this life, by node
+	last      time.Duration // when the last request arrives, where they keep their order
+	gathering *message      // waits for others to go with it; nil for none
+	slower    pace          // of the server's clock: what it calls a minute is one there
 }
 
 var _ node.Node = (*port)(nil)
@@ -43,6 +44,7 @@ type message struct {
 	*port
 	kind    int
 	op      *node.Op
+	with    []*message // that go with it
 	sort    rank
 	run     func(*simNode) any // on the node, at its arrival
 	answer  func(any)          // at the server, at the reply's
@@ -74,7 +76,9 @@ func (m *message) accept(w *world) {
 		w.after(held+between(w.fates.draw(m.server.id, m.epoch, m.node.id), 0, time.Millisecond), func() { m.send() })
 		return
 	}
-	m.send()
+	if !m.gather() {
+		m.send()
+	}
 }
 
 func (m *message) send() {
@@ -94,6 +98,9 @@ func (m *message) send() {
 		arrival := m.inOrder(w.now() + m.delay(rng))
 		m.due = arrival + w.plan.delay(rng)
 		w.arrive(arrival, m.arrive)
+		for _, each := range m.with {
+			each.due = m.due
+		}
 		w.at(m.due, m.deliver)
 	}
 	if chance(rng, w.plan.Double) && !m.cutTo() {
@@ -143,12 +150,18 @@ func (m *message) failsAtOnce(rng *rand.Rand) bool {
 	if !chance(rng, p) {
 		return false
 	}
-	m.w.after(between(rng, 0, 100*time.Microsecond), func() { m.reply(node.Reply{Err: errDown}) })
+	m.w.after(between(rng, 0, 100*time.Microsecond), func() { m.replyAll(node.Reply{Err: errDown}) })
 	return true
 }
 
 // abandon lets the port answer for a request or a reply that is lost.
 func (m *message) abandon(rng *rand.Rand) {
+	for _, each := range m.together() {
+		each.abandonOne(rng)
+	}
+}
+
+func (m *message) abandonOne(rng *rand.Rand) {
 	if m.giveUp == 0 || m.leaving {
 		return
 	}
@@ -174,25 +187,70 @@ func (m *message) arrive() {
 		m.impatient(rng, n.frozenUntil)
 		return
 	}
-	reply := m.run(m.node)
-	w.record(m, reply)
+	replies := m.runAll()
 	if m.cutFrom() || chance(rng, w.plan.Loss) {
 		m.abandon(rng)
 		return
 	}
 	m.impatient(rng, m.due)
 	if m.due > w.now() {
-		m.back = reply
+		for i, each := range m.together() {
+			each.back = replies[i]
+		}
 	} else { // a doubled request, or one that had to wait
-		w.after(w.plan.delay(rng), func() { m.reply(reply) })
+		w.after(w.plan.delay(rng), func() {
+			for i, each := range m.together() {
+				each.reply(replies[i])
+			}
+		})
 	}
+}
+
+// runAll runs the request, and those that came with it, on their node.
+func (m *message) runAll() (replies []any) {
+	if m.op == nil {
+		replies = []any{m.run(m.node)}
+	} else {
+		ops := make([]node.Op, 0, 1+len(m.with))
+		for _, each := range m.together() {
+			ops = append(ops, m.asSent(each.op))
+		}
+		for _, reply := range m.node.apply(ops) {
+			replies = append(replies, m.asRead(reply))
+		}
+	}
+	for i, each := range m.together() {
+		m.w.record(each, replies[i])
+	}
+	return replies
+}
+
+// asSent is an operation as its node reads it, by the pace of the server's clock.
+func (p *port) asSent(op *node.Op) node.Op {
+	sent := *op
+	sent.TTL, sent.Epoch = p.slower.real(op.TTL), p.common(op.Epoch)
+	return sent
+}
+
+// asRead is a reply as the server reads it.
+func (p *port) asRead(reply node.Reply) node.Reply {
+	reply.Remaining, reply.TTL = p.slower.own(reply.Remaining), p.slower.own(reply.TTL)
+	return reply
 }
 
 // deliver brings the reply, if there is one, at the time that was drawn for it
 // when the request was sent: what happens on the node itself moves no time.
 func (m *message) deliver() {
-	if m.back != nil {
-		m.reply(m.back)
+	for _, each := range m.together() {
+		if each.back != nil {
+			each.reply(each.back)
+		}
+	}
+}
+
+func (m *message) replyAll(reply any) {
+	for _, each := range m.together() {
+		each.reply(reply)
 	}
 }
 
@@ -262,14 +320,6 @@ func (p *port) Submit(op *node.Op, index int, sink node.Sink) {
 			r, _ := reply.(node.Reply)
 			sink.Deliver(index, r)
 		},
-	}
-	m.run = func(n *simNode) any {
-		op := *m.op
-		op.TTL, op.Epoch = p.slower.real(op.TTL), p.common(op.Epoch)
-		reply := n.rules.Apply(op)
-		reply.Remaining = p.slower.own(reply.Remaining)
-		reply.TTL = p.slower.own(reply.TTL)
-		return reply
 	}
 	p.w.post(m)
 }
@@ -343,7 +393,22 @@ func (p *port) Observe(ctx context.Context) (node.Observation, error) {
 	if err == nil && p.epoch == p.server.epoch && p.w.plan.Mutant.sealsOld {
 		p.server.looked(&seen)
 	}
+	if err == nil && p.w.plan.Mutant.outcast && p.server.missedLastMap(p.node.set, seen) {
+		seen.Cluster = node.Cluster{Nodes: 1, Hash: "another"}
+	}
 	return seen, err
+}
+
+// missedLastMap reports whether the node has an earlier map than another one of its set had when
+// this server looked.
+func (s *server) missedLastMap(set int, seen node.Observation) bool {
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	if !seen.Admitted {
+		return false
+	}
+	s.lastMaps[set] = max(s.lastMaps[set], seen.Marks.Map.Epoch)
+	return seen.Marks.Map.Epoch < s.lastMaps[set]
 }
 
 func (p *port) observe(ctx context.Context) (node.Observation, error) {

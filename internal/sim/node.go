@@ -116,7 +116,7 @@ func newNode(w *world, id int) *simNode {
 		return w.began.Add(passed + time.Duration(float64(passed)*rate))
 	}
 	n.model = nodetest.NewModel(nodetest.ModelOptions{
-		Name: n.name, CounterTTL: w.plan.CounterTTL, Page: 3, Weak: w.plan.Mutant.weak, Now: n.clock,
+		Name: n.name, CounterTTL: w.plan.CounterTTL, Page: w.plan.Options.page(), Weak: w.plan.Mutant.weak, Now: n.clock,
 	})
 	if n.rules = n.model; w.plan.Mutant.wrap != nil {
 		n.rules = w.plan.Mutant.wrap(n)

@@ -52,6 +52,7 @@ type Plan struct {
 	New        bool          // the operator says that the cluster is new
 
 	NodeTimeout time.Duration
+	Options     Options
 
 	// Wild: clocks jump and locks end early. Then exclusion is not promised.
 	Wild bool

@@ -39,10 +39,11 @@ type server struct {
 	kill        context.CancelFunc
 	pausedUntil time.Duration
 	relays      []relay
-	skew        time.Duration // what its steady clock has lost, by which it reads the nodes'
-	secrets     node.Secrets  // that a look has shown last; for a mutant
-	waiters     int           // requests that stand in its queues
-	waitFor     string        // what they all wait for; "" for one that waits for several resources
+	lastMaps    map[int]node.Epoch // by set, of its maps that this life has seen; for a mutant
+	skew        time.Duration      // what its steady clock has lost, by which it reads the nodes'
+	secrets     node.Secrets       // that a look has shown last; for a mutant
+	waiters     int                // requests that stand in its queues
+	waitFor     string             // what they all wait for; "" for one that waits for several resources
 }
 
 // mayWait: only one resource of a server, or the slots of one, is waited for at a time. When a
@@ -64,7 +65,7 @@ func (s *server) start() {
 	w := s.w
 	s.epoch++
 	s.pausedUntil, s.waiters, s.operating, s.secrets = 0, 0, 0, ""
-	s.relays = make([]relay, len(w.nodes))
+	s.relays, s.lastMaps = make([]relay, len(w.nodes)), make(map[int]node.Epoch)
 	present := make([][]node.Node, w.plan.Sets)
 	for _, n := range w.nodes {
 		to := &port{w: w, server: s, epoch: s.epoch, node: n, relays: s.relays, slower: w.plan.slower(s.id)}
@@ -101,6 +102,7 @@ func (s *server) config() sets.Config {
 	slower := p.slower(s.id)
 	return sets.Config{
 		MaxTTL: slower.own(p.MaxTTL), NodeTimeout: slower.own(p.NodeTimeout), WatchInterval: p.Watch, MaxHold: 0,
+		NodeDownAfter: slower.own(p.Options.DownAfter), MaxInFlight: p.Options.InFlight,
 		New: p.New, Force: p.Mutant.force, Violated: s.w.invariants.violated,
 		Random: func(set int) io.Reader {
 			return &entropy{from: rand.NewChaCha8(seedOf(p.Seed, uint64(s.id), uint64(s.epoch), uint64(set)))}

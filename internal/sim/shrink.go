@@ -55,6 +55,7 @@ func (s *shrinker) round() (helped bool) {
 		func(p *Plan) bool { p.MaxOps /= 2; return p.MaxOps > 0 },
 		func(p *Plan) bool { was := p.Queues; p.Queues = false; return was },
 		func(p *Plan) bool { was := len(p.Tardy) > 0; p.Tardy = nil; return was },
+		func(p *Plan) bool { was := p.Options != Options{}; p.Options = Options{}; return was },
 		func(p *Plan) bool { was := p.Clocks; p.Clocks = false; return was },
 		func(p *Plan) bool { return turnOff(&p.Several) },
 		func(p *Plan) bool { return turnOff(&p.Breaks) },

@@ -58,15 +58,23 @@ func (m *Model) Submit(op *node.Op, index int, sink node.Sink) {
 }
 
 // Apply does one operation. It ignores the Deadline.
-func (m *Model) Apply(op node.Op) (reply node.Reply) {
+func (m *Model) Apply(op node.Op) node.Reply { return m.ApplyAll(op)[0] }
+
+// ApplyAll does operations in one transaction. It ignores their Deadlines.
+func (m *Model) ApplyAll(ops ...node.Op) []node.Reply {
+	replies := make([]node.Reply, len(ops))
 	err := m.Transact(context.Background(), true, func(t *replica.Txn) error {
-		reply = t.Vote(&op)
+		for i := range ops {
+			replies[i] = t.Vote(&ops[i])
+		}
 		return nil
 	})
 	if err != nil {
-		return node.Reply{Err: err, Sent: true}
+		for i := range replies {
+			replies[i] = node.Reply{Err: err, Sent: true}
+		}
 	}
-	return reply
+	return replies
 }
 
 // Subscribe notifies w until ctx ends.

@@ -1,0 +1,101 @@
+package sim
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"time"
+
+	"github.com/fencelock/fencelock/lockcore/node"
+)
+
+// Options are what an operator may set, or what follows from how busy a server is, and what no
+// promise depends on. The zero value is what plans had before options were drawn.
+type Options struct {
+	InFlight  int           // how many acquires of a server ask the nodes at once; 0: as many as the product has
+	DownAfter time.Duration // of a call of a node; 0: the default
+	Page      int           // locks of a page of a survey; 0: 3
+	Batch     int           // votes of a server that a node does in one transaction, at most; 0: each goes alone
+	Gather    time.Duration // how long a vote waits for others to go with it, where there are batches
+}
+
+// usualPage is small, so that there are several pages.
+const usualPage = 3
+
+func (o Options) page() int { return cmp.Or(o.Page, usualPage) }
+
+// DrawOptions gives the plan other options, from a source of their own: what a seed means to
+// DrawPlan, whose plans the tests of single seeds run, does not change with them.
+func (p *Plan) DrawOptions() {
+	const options = 0x0b7105
+	rng := rand.New(rand.NewPCG(p.Seed, options^uint64(p.Nodes)))
+	p.Options = Options{
+		InFlight: pick(rng, 0, 1, 2, 8), Page: pick(rng, 0, 1, 2, 100),
+		DownAfter: pick(rng, 0, 2*p.NodeTimeout, 10*p.NodeTimeout),
+		Batch:     pick(rng, 0, 2, 7, 256), Gather: between(rng, 10*time.Microsecond, min(time.Millisecond, p.NodeTimeout/10)),
+	}
+	if rng.IntN(3) == 0 { // counters end, and read as the high-water mark
+		p.CounterTTL = 4 * p.MaxTTL
+	}
+}
+
+// crowd is how long an acquire may wait at a server for others that ask the nodes.
+func (p *Plan) crowd(tries int, round time.Duration) time.Duration {
+	if p.Options.InFlight == 0 {
+		return 0
+	}
+	return time.Duration(tries*p.Clients/p.Options.InFlight) * round
+}
+
+// gather lets a vote wait for others of its server to the same node, and sends them together.
+// It reports false for what goes alone.
+func (m *message) gather() bool {
+	w := m.w
+	most := w.plan.Options.Batch
+	if m.op == nil || most == 0 {
+		return false
+	}
+	first := m.gathering
+	if first == nil {
+		m.gathering = m
+		w.after(w.plan.Options.Gather, func() { m.depart() })
+		return true
+	}
+	if first.with = append(first.with, m); len(first.with)+1 >= most {
+		first.depart()
+	}
+	return true
+}
+
+// depart sends a vote and those that go with it, once.
+func (m *message) depart() {
+	if m.gathering == m {
+		m.gathering = nil
+		m.send()
+	}
+}
+
+// together are the message and those that go with it.
+func (m *message) together() []*message { return append([]*message{m}, m.with...) }
+
+// apply does votes that came together, in one transaction.
+func (n *simNode) apply(ops []node.Op) []node.Reply {
+	if len(ops) == 1 {
+		return []node.Reply{n.rules.Apply(ops[0])}
+	}
+	if n.w.plan.Mutant.clumsy {
+		return n.applyClumsily(ops)
+	}
+	return n.model.ApplyAll(ops...)
+}
+
+// applyClumsily forgets all releases of a batch but its first operation: it says that they are done.
+func (n *simNode) applyClumsily(ops []node.Op) (replies []node.Reply) {
+	for i, op := range ops {
+		if op.Kind == node.OpRelease && i > 0 {
+			replies = append(replies, node.Reply{Outcome: node.Granted, Grant: op.Token})
+			continue
+		}
+		replies = append(replies, n.rules.Apply(op))
+	}
+	return replies
+}
