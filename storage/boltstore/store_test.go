@@ -117,3 +117,57 @@ func TestChangedFile(t *testing.T) {
 		})
 	}
 }
+
+// meeting is a file in which something happens just before the next transaction that writes.
+type meeting struct {
+	File
+	before func()
+}
+
+func (m *meeting) Update(write func(*bbolt.Tx) error) error {
+	if before := m.before; before != nil {
+		m.before = nil
+		before()
+	}
+	return m.File.Update(write)
+}
+
+// A row that is written again after the sweeper found that its time has passed stays.
+func TestTheSweeperLeavesWhatWasWrittenAgain(t *testing.T) {
+	clock := newTestClock()
+	f := openFile(t, filepath.Join(t.TempDir(), "store.db"), Options{clock: clock.clock(), sweep: sweeping{page: 10, pause: time.Hour, rest: time.Hour}})
+	put := func(keys ...string) {
+		t.Helper()
+		err := f.Update(t.Context(), func(tx replica.Tx) error {
+			for _, key := range keys {
+				tx.Put(key, []byte("a value"), time.Minute)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("again", "ended")
+	clock.advance(2 * time.Minute)
+	plain := f.Store.db
+	f.Store.db = &meeting{plain, func() { f.Store.db = plain; put("again") }}
+	if next := f.sweepPage(nil); next != nil {
+		t.Fatalf("there is another page: %q", next)
+	}
+	err := f.View(t.Context(), func(tx replica.Tx) error {
+		if value, left := tx.Get("again"); value == nil || left != time.Minute {
+			t.Errorf("the row that was written again: %q, %s left", value, left)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = f.db.View(func(tx *bbolt.Tx) error {
+		if tx.Bucket([]byte(rowsBucket)).Get([]byte("ended")) != nil {
+			t.Error("the row whose time has passed is still there")
+		}
+		return nil
+	})
+}
