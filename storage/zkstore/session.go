@@ -44,6 +44,9 @@ type line struct {
 	conn  *zk.Conn
 	hosts *hosts
 	ready chan struct{} // closed once the credentials are sent
+	// follows: it replaces another line, and pauses before it connects, since a server may
+	// take sessions and drop them.
+	follows bool
 
 	// with the session's mu:
 	had    bool       // a server opened a session
@@ -106,7 +109,7 @@ func (s *session) renew() error {
 	if s.closed {
 		return nil
 	}
-	l := &line{session: s, hosts: &hosts{names: s.target.hosts, next: s.next}, ready: make(chan struct{})}
+	l := &line{session: s, hosts: &hosts{names: s.target.hosts, next: s.next}, ready: make(chan struct{}), follows: s.line != nil}
 	conn, _, err := zk.Connect(s.target.hosts, sessionTimeout, zk.WithLogger(quiet{}), zk.WithLogInfo(false),
 		zk.WithHostProvider(l.hosts), zk.WithDialer(l.dial), zk.WithEventCallback(l.event))
 	if err != nil {
@@ -185,7 +188,7 @@ func (l *line) dial(network, address string, timeout time.Duration) (net.Conn, e
 	l.mu.Lock()
 	over := l.had
 	l.mu.Unlock()
-	if over || !pause(l.ctx, retryPause) { // a server may take sessions and drop them
+	if over || l.follows && !pause(l.ctx, retryPause) {
 		return nil, errOver
 	}
 	conn, err := net.DialTimeout(network, address, min(timeout, l.stall))
