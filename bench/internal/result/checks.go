@@ -104,7 +104,7 @@ func NetworkVariant(trip time.Duration) string {
 // Checks compares the run with every figure that must hold, and then has those that are only watched.
 func (s *Set) Checks() []Check {
 	all := slices.Concat(
-		s.overloadChecks(), s.clientChecks(), s.networkChecks(), s.postgresChecks(), s.faultChecks(),
+		s.speedChecks(), s.overloadChecks(), s.clientChecks(), s.networkChecks(), s.postgresChecks(), s.faultChecks(),
 		s.watchedSpeed(), s.watchedHandoffs(), s.watchedMemory())
 	for i := range all {
 		all[i].compare(s.before)
@@ -115,6 +115,19 @@ func (s *Set) Checks() []Check {
 // versus is a ratio of the medians' kind: per round, then the median.
 func (s *Set) versus(scenario, variant, a, b string, m Metric) float64 {
 	return s.Ratio(Key{scenario, variant, a}, Key{scenario, variant, b}, m).Median
+}
+
+// speedChecks: over HTTP, a pair is to cost less than redsync's does in the caller's own process.
+func (s *Set) speedChecks() (checks []Check) {
+	for _, workers := range []string{"16", "64", "256"} {
+		checks = append(checks, must(HTTP+" ÷ redsync, pairs/s at "+workers, s.versus(Uncontended, workers, HTTP, Baseline, Rate), "≥", 1))
+	}
+	for _, workers := range []string{"64", "256"} {
+		checks = append(checks,
+			must(HTTP+" ÷ redsync, p50 of a pair at "+workers, s.versus(Uncontended, workers, HTTP, Baseline, PairP50), "≤", 1),
+			must(HTTP+" ÷ redsync, p99 of a pair at "+workers, s.versus(Uncontended, workers, HTTP, Baseline, PairP99), "≤", 1))
+	}
+	return checks
 }
 
 // overloadChecks: processors that others keep busy, and many connections.
@@ -204,9 +217,6 @@ func FloorOf(k Key) (floor Key, ok bool) {
 func (s *Set) watchedSpeed() (checks []Check) {
 	pairs := func(a, b, workers string) {
 		checks = append(checks, watch(a+" ÷ "+b+", pairs/s at "+workers, s.versus(Uncontended, workers, a, b, Rate), true))
-	}
-	for _, workers := range []string{"16", "64", "256"} {
-		pairs(HTTP, Baseline, workers)
 	}
 	pairs(InProcess, Baseline, "256")
 	for _, workers := range []string{"64", "256"} {

@@ -79,6 +79,7 @@ func TestChecks(t *testing.T) {
 	rounds(s, Clients, "256", GoClientSingle, 20, 20, 20)
 	rounds(s, Clients, "256", Baseline, 10, 10, 10)
 	rounds(s, Uncontended, "256", HTTP, 31, 32, 33)
+	rounds(s, Uncontended, "256", InProcess, 50, 50, 50)
 	rounds(s, Uncontended, "256", Baseline, 10, 10, 10)
 	rounds(s, Network, "0.5 ms", HTTP, 10)
 	rounds(s, Network, "0.5 ms", Baseline, 10)
@@ -89,7 +90,8 @@ func TestChecks(t *testing.T) {
 		"go-client ÷ redsync, pairs/s at 256":                                      Pass,
 		"go-client ÷ go-client-no-batches, pairs/s at 256":                         Miss,
 		"go-client ÷ redsync, pairs/s at 64":                                       Unknown,
-		"fencelock-http ÷ redsync, pairs/s at 256":                                 Watched,
+		"fencelock-http ÷ redsync, pairs/s at 256":                                 Pass,
+		"fencelock-inprocess ÷ redsync, pairs/s at 256":                            Watched,
 		"fencelock-http ÷ redsync, pairs/s at 64":                                  Unknown,
 		"server memory with 10,000 parked waiters, MB":                             Unknown,
 		"fencelock-http ÷ redsync, p50 of a pair at 1 with a round trip of 0.5 ms": Pass,
