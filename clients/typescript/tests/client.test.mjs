@@ -39,6 +39,18 @@ it('work runs under a lease, and its value comes back', async (locks, service) =
   assert.equal(service.calls[1].headers['fencelock-lease'], 'secret-id');
 });
 
+for (const batchAfter of [-1, 0]) {
+  it(`validity counts from when the request was sent, batchAfter ${batchAfter}`, async (locks, service) => {
+    for (const call of ['POST /locks', EXTEND, 'POST /locks/batch']) service.delay[call] = 50; // in which the lease runs already
+    const sentBefore = (lease, ttl) => assert.ok(lease.until - (ttl - 2) <= service.calls.at(-1).at, `${lease.until} with a request that came at ${service.calls.at(-1).at}`);
+    const lease = await locks.acquire('a', { ttl: 20_000, wait: 0 });
+    sentBefore(lease, 20_000);
+    await lease.extend();
+    sentBefore(lease, 30_000);
+    assert.equal(service.calls.at(-1).call, batchAfter < 0 ? EXTEND : 'POST /locks/batch');
+  }, { batchAfter });
+}
+
 it('the loss shows in every way', async (locks, service) => {
   service.refuse[EXTEND] = [404, 'lease-not-held'];
   let notified;

@@ -60,7 +60,7 @@ export class Service {
     const call = `${request.method} ${request.url}`;
     if (this.events && call.startsWith('GET /events')) return this.#stream(response);
     const body = text ? JSON.parse(text) : {};
-    if (call !== 'GET /healthz') this.calls.push({ call, body, headers: request.headers });
+    if (call !== 'GET /healthz') this.calls.push({ call, body, headers: request.headers, at: performance.now() });
     this.arrived();
     await new Promise((done) => setTimeout(done, this.delay[call] ?? 0).unref()); // the connection keeps the process alive
     if (response.destroyed) return;
