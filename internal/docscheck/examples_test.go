@@ -28,7 +28,7 @@ func TestAPIExamples(t *testing.T) {
 	}
 	contract := text(t, filepath.Join(root, "openapi.yaml"))
 	r := newReader(t, root, filepath.Dir(testenv.Program(t)))
-	r.serve(t, Block{Text: "fencelock serve\n"})
+	r.serve(t, Block{Text: "FENCELOCK_MAX_TTL=1h fencelock serve\n"})
 	goFiles := map[string]string{}
 	for operation, languages := range examples {
 		if !strings.Contains(contract, "operationId: "+operation+"\n") {
@@ -66,7 +66,7 @@ func (r *reader) example(t *testing.T, language, code string, held bool) *exec.C
 		Token int64  `json:"fencing_token"`
 	}
 	if held {
-		if err := json.Unmarshal(r.call(t, http.MethodPost, "/locks", `{"resource":"orders/42","ttl_ms":60000}`, nil), &lease); err != nil || lease.ID == "" {
+		if err := json.Unmarshal(r.call(t, http.MethodPost, "/locks", `{"resource":"orders/42","ttl_ms":3600000}`, nil), &lease); err != nil || lease.ID == "" {
 			t.Fatalf("no lease: %v", err)
 		}
 		r.call(t, http.MethodPut, "/guarded/orders/42", `{}`, map[string]string{"Fencing-Token": fmt.Sprint(lease.Token)})
