@@ -482,3 +482,15 @@ func (a allOrNothing) Acquire(ctx context.Context, req lockcore.AcquireRequest) 
 	}
 	return a.service.Acquire(ctx, req)
 }
+
+// missedLastMap reports whether the node has an earlier map than another one of its set had when
+// this server looked.
+func (s *server) missedLastMap(set int, seen node.Observation) bool {
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	if !seen.Admitted {
+		return false
+	}
+	s.lastMaps[set] = max(s.lastMaps[set], seen.Marks.Map.Epoch)
+	return seen.Marks.Map.Epoch < s.lastMaps[set]
+}

@@ -150,7 +150,7 @@ func (m *message) failsAtOnce(rng *rand.Rand) bool {
 	if !chance(rng, p) {
 		return false
 	}
-	m.w.after(between(rng, 0, 100*time.Microsecond), func() { m.replyAll(node.Reply{Err: errDown}) })
+	m.w.after(between(rng, 0, 100*time.Microsecond), func() { m.replyAll(slices.Repeat([]any{node.Reply{Err: errDown}}, 1+len(m.with))) })
 	return true
 }
 
@@ -198,11 +198,7 @@ func (m *message) arrive() {
 			each.back = replies[i]
 		}
 	} else { // a doubled request, or one that had to wait
-		w.after(w.plan.delay(rng), func() {
-			for i, each := range m.together() {
-				each.reply(replies[i])
-			}
-		})
+		w.after(w.plan.delay(rng), func() { m.replyAll(replies) })
 	}
 }
 
@@ -241,16 +237,24 @@ func (p *port) asRead(reply node.Reply) node.Reply {
 // deliver brings the reply, if there is one, at the time that was drawn for it
 // when the request was sent: what happens on the node itself moves no time.
 func (m *message) deliver() {
+	replies := make([]any, 0, 1+len(m.with))
 	for _, each := range m.together() {
-		if each.back != nil {
-			each.reply(each.back)
-		}
+		replies = append(replies, each.back)
 	}
+	m.replyAll(replies)
 }
 
-func (m *message) replyAll(reply any) {
-	for _, each := range m.together() {
-		each.reply(reply)
+// replyAll gives each message of a batch its reply, unless that is nil. The next one waits until
+// the server is at rest: what two replies move in the same moment happens in no order.
+func (m *message) replyAll(replies []any) {
+	if len(m.with) == 0 && replies[0] != nil {
+		m.reply(replies[0])
+		return
+	}
+	for i, each := range m.together() {
+		if replies[i] != nil {
+			m.w.after(0, func() { each.reply(replies[i]) })
+		}
 	}
 }
 
@@ -397,18 +401,6 @@ func (p *port) Observe(ctx context.Context) (node.Observation, error) {
 		seen.Cluster = node.Cluster{Nodes: 1, Hash: "another"}
 	}
 	return seen, err
-}
-
-// missedLastMap reports whether the node has an earlier map than another one of its set had when
-// this server looked.
-func (s *server) missedLastMap(set int, seen node.Observation) bool {
-	s.w.mu.Lock()
-	defer s.w.mu.Unlock()
-	if !seen.Admitted {
-		return false
-	}
-	s.lastMaps[set] = max(s.lastMaps[set], seen.Marks.Map.Epoch)
-	return seen.Marks.Map.Epoch < s.lastMaps[set]
 }
 
 func (p *port) observe(ctx context.Context) (node.Observation, error) {
