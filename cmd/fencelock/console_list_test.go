@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/browser"
+	cdppage "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -193,6 +194,29 @@ func TestConsoleFinds(t *testing.T) {
 	c.click("that one, too", "#break-confirm")
 	c.wait("all are broken, and the keyboard is in the list", `!document.querySelector('#break-dialog').open && document.querySelector('#bulk').hidden && document.activeElement.closest('.list') != null`)
 	p.wants(p.ask(nil, "GET", "/locks/zz/other", ""), http.StatusOK)
+}
+
+// TestConsoleFindsWhatNoEventTold: a lease ends whose server has stopped, and the page does not
+// list the locks again.
+func TestConsoleFindsWhatNoEventTold(t *testing.T) {
+	t.Parallel()
+	servers := startServers(t, 2, testenv.StartRedisN(t, 1))
+	c := newPage(t, servers[0])
+	c.run("list the locks once", chromedp.ActionFunc(func(ctx context.Context) error {
+		_, err := cdppage.AddScriptToEvaluateOnNewDocument(`{ const every = setInterval; window.setInterval = (work, pause) => (pause < 60_000 ? every(work, pause) : 0); }`).Do(ctx)
+		return err
+	}))
+	c.open("/console")
+	c.wait("the page follows", `document.querySelector('#link').textContent.includes('live')`)
+	servers[1].acquire(`{"resource":"left","ttl_ms":8000}`)
+	c.wait("the lease is shown", `document.querySelector('#rows').innerText.includes('left')`)
+	servers[1].kill()
+	c.wait("it has ended", `!document.querySelector('#rows').innerText.includes('left')`)
+	var feed string
+	c.eval(`document.querySelector('#feed').innerText`, &feed)
+	if strings.Contains(feed, "expired") {
+		t.Errorf("an event said so:\n%s", feed)
+	}
 }
 
 // TestConsoleActivity pauses and filters the activity, lets time run, and copies.
