@@ -36,7 +36,7 @@ func TestWaitersWithoutQuorumAreSeen(t *testing.T) {
 	nodes[1].Thaw()
 	p.until("they are not once the nodes answer", func() bool { return count() == "0" })
 	p.release(held)
-	next := granted(t, turns[0], held, time.Minute)
+	next := p.granted(turns[0], held, time.Minute)
 
 	nodes[1].Kill()
 	nodes[2].Kill()

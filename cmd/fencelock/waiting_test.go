@@ -64,19 +64,21 @@ func lineUp(t *testing.T, servers []*process, resource string, n int) (turns []<
 }
 
 // granted waits for a turn and wants a lease with a token above the last.
-func granted(t *testing.T, turns <-chan turn, last wire.Lease, within time.Duration) wire.Lease {
-	t.Helper()
+func (p *process) granted(turns <-chan turn, last wire.Lease, within time.Duration) wire.Lease {
+	p.t.Helper()
 	select {
 	case o := <-turns:
 		if o.err != nil || o.status != http.StatusCreated {
-			t.Fatalf("status %d %s, %v", o.status, o.refusal.Type, o.err)
+			p.t.Fatalf("status %d %s, %v", o.status, o.refusal.Type, o.err)
 		}
 		if o.lease.FencingToken <= last.FencingToken {
-			t.Fatalf("token %d after %d", o.lease.FencingToken, last.FencingToken)
+			p.t.Fatalf("token %d after %d", o.lease.FencingToken, last.FencingToken)
 		}
 		return o.lease
 	case <-time.After(within):
-		t.Fatalf("no turn within %s", within)
+		var lock wire.Lock
+		p.ask(&lock, "GET", "/locks/"+last.Resource, "")
+		p.t.Fatalf("no turn within %s: %+v", within, lock)
 		return wire.Lease{}
 	}
 }
@@ -162,7 +164,7 @@ func orderOfArrival(t *testing.T, servers []*process) {
 			t.Fatalf("the line before turn %d is %v", i, holders)
 		}
 		p.release(last)
-		last = granted(t, next, last, 10*time.Second)
+		last = p.granted(next, last, 10*time.Second)
 	}
 	p.release(last)
 }
@@ -190,7 +192,7 @@ func hangUps(t *testing.T, servers []*process) {
 			t.Errorf("the line is %v", holders)
 		}
 		servers[0].release(last)
-		last = granted(t, stayer, last, 10*time.Second)
+		last = servers[0].granted(stayer, last, 10*time.Second)
 	}
 	servers[0].release(last)
 }
@@ -216,12 +218,10 @@ func grantToNobody(t *testing.T, servers []*process) {
 		servers[0].awaitWaiting("race", 1, 10*time.Second)
 		next := servers[2].waits(t.Context(), "race", "next", time.Minute)
 		servers[0].awaitWaiting("race", 2, 10*time.Second)
-		if err := conn.Close(); err != nil {
-			t.Fatal(err)
-		}
+		hangUp(t, conn)
 		begun := time.Now()
 		servers[round%2].release(last)
-		last = granted(t, next, last, 10*time.Second) // its TTL is 30 s
+		last = servers[0].granted(next, last, 10*time.Second) // its TTL is 30 s
 		slowest = max(slowest, time.Since(begun))
 	}
 	servers[0].release(last)
@@ -234,7 +234,7 @@ func breakWakes(t *testing.T, servers []*process) {
 	next := lineUp(t, servers[1:2], "stuck", 1)[0]
 	begun := time.Now()
 	servers[2].breaks("stuck")
-	lease := granted(t, next, last, 10*time.Second)
+	lease := servers[0].granted(next, last, 10*time.Second)
 	t.Logf("the next one had the lease %s after the break", time.Since(begun).Round(time.Millisecond))
 	servers[0].release(lease)
 }
@@ -280,7 +280,7 @@ func handOffs(t *testing.T, servers []*process, when string) {
 	for i, next := range turns {
 		begun := time.Now()
 		servers[(i+1)%len(servers)].release(last)
-		last = granted(t, next, last, 5*time.Second)
+		last = servers[0].granted(next, last, 5*time.Second)
 		slowest = max(slowest, time.Since(begun))
 	}
 	servers[0].release(last)
@@ -313,7 +313,7 @@ func stopped(t *testing.T, servers []*process, leaving *process) {
 	}
 	for i := 0; i < len(turns); i += 2 {
 		servers[0].release(last)
-		last = granted(t, turns[i], last, 5*time.Second)
+		last = servers[0].granted(turns[i], last, 5*time.Second)
 	}
 	servers[0].release(last)
 }
@@ -331,7 +331,7 @@ func killed(t *testing.T, alive, dying *process) {
 	alive.release(last)
 	alive.release(alone)
 	for i := 1; i < len(turns); i += 2 {
-		last = granted(t, turns[i], last, 5*time.Second)
+		last = alive.granted(turns[i], last, 5*time.Second)
 		if i == 1 {
 			t.Logf("the first of the living had the lease %s after the server died", time.Since(begun).Round(time.Millisecond))
 		}
