@@ -6,9 +6,11 @@ import (
 	"net/http"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/internal/testenv"
+	"github.com/fencelock/fencelock/lockcore/redlock/waitqueue"
 )
 
 // A caller that may have one request waiting at each server sends many under idempotency
@@ -36,7 +38,9 @@ func TestPlacesAreNotBanked(t *testing.T) {
 			p.wants(p.ask(&held, "POST", "/locks", `{"resource":"hot","ttl_ms":60000}`, greedy), http.StatusCreated)
 			const banked = 12
 			body := `{"resource":"hot","ttl_ms":60000,"wait_ms":60000,"holder":"greedy"}`
+			var begun time.Time // the last of them
 			for i := range banked {
+				begun = time.Now()
 				c.bank(servers[i%len(servers)], fmt.Sprint("key", i), body, greedy)
 			}
 			p.until("nobody waits", func() bool { return len(p.queueAs("hot", modest)) == 0 })
@@ -44,9 +48,12 @@ func TestPlacesAreNotBanked(t *testing.T) {
 				_, _ = p.try(t.Context(), nil, "POST", "/locks", `{"resource":"hot","ttl_ms":60000,"wait_ms":60000,"holder":"victim"}`, modest)
 			}()
 			p.until("the victim waits", func() bool { return len(p.queueAs("hot", modest)) == 1 })
-			passed := 0
+			passed, asked := 0, time.Duration(0)
 			for i := banked - 1; i >= 0; i-- {
 				taken := p.repeats(fmt.Sprint("key", i), body, held, greedy)
+				if i == banked-1 {
+					asked = time.Since(begun)
+				}
 				if taken == nil {
 					break
 				}
@@ -56,7 +63,7 @@ func TestPlacesAreNotBanked(t *testing.T) {
 			if passed > c.servers {
 				t.Errorf("%d requests went before one that had waited, through %d servers at which one may wait", passed, c.servers)
 			}
-			if passed == 0 {
+			if passed == 0 && asked < waitqueue.LingerTime { // a machine that is later has asked for a place that is given up
 				t.Error("the last place was not kept")
 			}
 		})
@@ -114,7 +121,7 @@ func pollsOnce(p *process, key, body string, header ...string) {
 
 func waitsBriefly(p *process, key, _ string, header ...string) {
 	p.t.Helper()
-	p.wants(p.ask(nil, "POST", "/locks", `{"resource":"hot","ttl_ms":60000,"wait_ms":30,"holder":"greedy"}`, append(header, wire.HeaderIdempotencyKey+": "+key)...), http.StatusConflict)
+	p.wants(p.ask(nil, "POST", "/locks", `{"resource":"hot","ttl_ms":60000,"wait_ms":300,"holder":"greedy"}`, append(header, wire.HeaderIdempotencyKey+": "+key)...), http.StatusConflict)
 }
 
 func (p *process) queueAs(resource string, header ...string) []wire.Waiter {
