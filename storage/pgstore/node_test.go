@@ -60,7 +60,6 @@ func wipe(tb testing.TB, store *Store) {
 // patient are options for tests whose operations must not time out on a busy machine.
 func patient() Options {
 	opts := fast()
-	opts.Timeout, opts.Idle = time.Minute, time.Minute
 	opts.sweep.rest = 50 * time.Millisecond
 	return opts
 }

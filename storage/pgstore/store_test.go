@@ -12,9 +12,9 @@ import (
 	"github.com/fencelock/fencelock/lockcore/replica/storetest"
 )
 
-// fast are options for tests on the shared server, which does not sync.
+// fast are options for tests on the shared server, which does not sync. A busy machine is late, also within a transaction.
 func fast() Options {
-	return Options{Timeout: 20 * time.Second, unsafe: true, sweep: sweeping{page: 3, pause: time.Millisecond, rest: time.Millisecond}}
+	return Options{Timeout: time.Minute, Idle: time.Minute, unsafe: true, sweep: sweeping{page: 3, pause: time.Millisecond, rest: time.Millisecond}}
 }
 
 func openStore(tb testing.TB, url string, opts Options) *Store {
