@@ -11,7 +11,7 @@ import (
 // Options are what an operator may set, or what follows from how busy a server is, and what no
 // promise depends on. The zero value is what plans had before options were drawn.
 type Options struct {
-	InFlight  int           // how many acquires of a server ask the nodes at once; 0: as many as the product has
+	InFlight  int           // how many acquires of a server ask the nodes at once; 0: the product's default
 	DownAfter time.Duration // of a call of a node; 0: the default
 	Page      int           // locks of a page of a survey; 0: 3
 	Batch     int           // votes of a server that a node does in one transaction, at most; 0: each goes alone

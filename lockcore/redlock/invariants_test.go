@@ -36,7 +36,7 @@ func (b *broken) wants(t *testing.T, want ...string) {
 }
 
 // A lease whose token is not above what was granted before, and an extend that succeeds after
-// a larger token was granted, are told, whatever the nodes say.
+// a larger token was granted, are reported, whatever the nodes say.
 func TestInvariantsOfTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		said := &broken{}
@@ -74,7 +74,7 @@ func TestInvariantsOfTokens(t *testing.T) {
 	})
 }
 
-// One token of two leases is told; a key that finds its own lease again is not.
+// One token of two leases is reported; a key that finds its own lease again is not.
 func TestInvariantOfOneToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		said := &broken{}
@@ -96,7 +96,7 @@ func TestInvariantOfOneToken(t *testing.T) {
 	})
 }
 
-// A node that lists its queue in another order than that of arrival is told.
+// A node whose queue is not in the order of arrival is reported.
 func TestInvariantOfQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		said := &broken{}

@@ -160,7 +160,7 @@ func (s *service) entries(ctx context.Context, numbers []int64) ([]*entry, error
 
 // load reads everything as of one commit: the last one, or that of the last entry which was
 // read, since others may commit all the while. Entries are missing only if all that are listed
-// were read, and nobody has committed since.
+// were read, and no commit came since.
 func (s *service) load(ctx context.Context) (*optimistic.Snapshot, error) {
 	s.forget()
 	s.got.Store(0)

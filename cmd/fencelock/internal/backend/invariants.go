@@ -38,7 +38,7 @@ func newInvariants(auto promauto.Factory, logger *slog.Logger) *invariants {
 func (v *invariants) violated(broken lockcore.Invariant, what ...any) {
 	v.broken[broken].Inc()
 	if v.isNews(broken) {
-		v.logger.Error("an invariant is broken: two leases may be taken for valid; if nobody changed data of a node by hand, this is a defect of fencelock: stop what must not run twice, keep the logs, and report it",
+		v.logger.Error("an invariant is broken: two leases may be taken for valid; unless data of a node were changed by hand, this is a defect of fencelock: stop what must not run twice, keep the logs, and report it",
 			append([]any{"invariant", string(broken)}, what...)...)
 	}
 }
