@@ -323,6 +323,9 @@ func (c *checker) checkError(d *completion) {
 	if c.w.plan.MaxHold && d.verb == "extend" && errors.Is(d.err, lockcore.ErrMaxHold) {
 		return
 	}
+	if c.w.plan.Options.MaxWaiters > 0 && d.waits && errors.Is(d.err, lockcore.ErrTooManyWaiters) {
+		return
+	}
 	if c.w.plan.Twins && errors.Is(d.err, lockcore.ErrIdempotencyMismatch) {
 		return // the other twin uses the key for something else
 	}

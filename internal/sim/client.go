@@ -324,7 +324,7 @@ func (c *client) acquire(s *server, what wanted, key string) *action {
 	if c.w.plan.Queues && !c.w.calm && c.rng.IntN(2) == 0 && s.mayWait(what) {
 		req.Wait = between(c.rng, time.Millisecond, c.w.plan.longestWait())
 	}
-	if poll := time.Duration(1+c.rng.IntN(2)) * time.Second; c.w.plan.Polls && key != "" && poll < req.Wait {
+	if poll := cmp.Or(c.w.plan.Options.Poll, time.Duration(1+c.rng.IntN(2))*time.Second); c.w.plan.Polls && key != "" && poll < req.Wait {
 		req.Poll = poll
 	}
 	a := &action{
@@ -502,7 +502,7 @@ func (d *completion) deliver(w *world) {
 
 // learn is what the client makes of the answer.
 func (c *client) learn(d *completion) {
-	if errors.Is(d.err, lockcore.ErrNoQuorum) || errors.Is(d.err, lockcore.ErrHeld) {
+	if errors.Is(d.err, lockcore.ErrNoQuorum) || errors.Is(d.err, lockcore.ErrHeld) || errors.Is(d.err, lockcore.ErrTooManyWaiters) {
 		c.refused++
 	} else {
 		c.refused = 0

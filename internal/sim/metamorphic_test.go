@@ -230,8 +230,8 @@ func (h *player) do(s step) string {
 	}))
 }
 
-// queue has three requests wait for a resource that is held, and releases it: each is granted
-// and released in its turn.
+// queue has three requests wait for a resource that is held, each as polls where the options say
+// so, and releases it: each is granted and released in its turn.
 func (h *player) queue(s step) string {
 	free := step{verb: "acquire", resource: 3, server: s.server} // no other step's
 	first, err := h.await(s.server, func(ctx context.Context, l service) (lockcore.Lease, error) { return l.Acquire(ctx, free.request()) })
@@ -243,8 +243,12 @@ func (h *player) queue(s step) string {
 	for i := range waiters {
 		h.ask(s.server+i, func(ctx context.Context, l service) (lockcore.Lease, error) {
 			req := free.request()
-			req.Wait = historyTTL / 3
+			req.Wait, req.Poll, req.IdempotencyKey = historyTTL/3, h.w.plan.Options.Poll, fmt.Sprintf("wait %d after %s", i, first.Token)
 			lease, err := l.Acquire(ctx, req)
+			for until := time.Now().Add(req.Wait); errors.Is(err, lockcore.ErrWaitTimeout) && time.Now().Before(until); {
+				req.Wait = time.Until(until)
+				lease, err = l.Acquire(ctx, req)
+			}
 			if err == nil {
 				time.Sleep(100 * time.Millisecond)
 				err = l.Release(ctx, lease.ID)

@@ -11,11 +11,13 @@ import (
 // Options are what an operator may set, or what follows from how busy a server is, and what no
 // promise depends on. The zero value is what plans had before options were drawn.
 type Options struct {
-	InFlight  int           // how many acquires of a server ask the nodes at once; 0: the product's default
-	DownAfter time.Duration // of a call of a node; 0: the default
-	Page      int           // locks of a page of a survey; 0: 3
-	Batch     int           // votes of a server that a node does in one transaction, at most; 0: each goes alone
-	Gather    time.Duration // how long a vote waits for others to go with it, where there are batches
+	InFlight   int           // how many acquires of a server ask the nodes at once; 0: the product's default
+	DownAfter  time.Duration // of a call of a node; 0: the default
+	Page       int           // locks of a page of a survey; 0: 3
+	Batch      int           // votes of a server that a node does in one transaction, at most; 0: each goes alone
+	Gather     time.Duration // how long a vote waits for others to go with it, where there are batches
+	MaxWaiters int           // tickets of a server; 0: the default
+	Poll       time.Duration // of a request that waits as a series of polls; 0: a second or two
 }
 
 // usualPage is small, so that there are several pages.
@@ -33,6 +35,7 @@ func (p *Plan) DrawOptions() {
 		DownAfter: pick(rng, 0, 2*p.NodeTimeout, 10*p.NodeTimeout),
 		Batch:     pick(rng, 0, 2, 7, 256), Gather: between(rng, 10*time.Microsecond, min(time.Millisecond, p.NodeTimeout/10)),
 	}
+	p.Options.MaxWaiters, p.Options.Poll = pick(rng, 0, 0, 3, 8), pick(rng, 0, 300*time.Millisecond, 5*time.Second)
 	if rng.IntN(3) == 0 { // counters end, and read as the high-water mark
 		p.CounterTTL = 4 * p.MaxTTL
 	}
