@@ -64,7 +64,7 @@ const portTimeout = 200 * time.Millisecond
 
 var (
 	errLost = errors.New("no response within the node's time limit")
-	errDown = errors.New("the node is known to be down")
+	errDown = fmt.Errorf("not sent: %w", node.ErrNodeDown)
 )
 
 // accept sends the request on its way.

@@ -2,7 +2,9 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,15 +13,24 @@ import (
 
 // cleaner sends retractions, releases and dequeues in the background (rule 16). It
 // repeats each until the node has answered, or until what the operation removes
-// has expired.
+// has expired; while the node is down, one for all.
 type cleaner struct {
 	nodes []node.Node
 	bound int
 
 	mu      sync.Mutex
 	pending int
+	absent  []absent // by node
 	closed  bool
 	idle    chan struct{} // closed when nothing is pending and the cleaner is closed
+}
+
+// absent is what waits for a node that is down. One operation at a time tries whether it
+// answers again: a busy server has a hundred thousand.
+type absent struct {
+	waiting []*cleanup
+	pause   time.Duration // before the last try
+	due     bool          // a try
 }
 
 const (
@@ -51,7 +62,7 @@ const (
 )
 
 func newCleaner(nodes []node.Node) *cleaner {
-	return &cleaner{nodes: nodes, bound: cleanBound, idle: make(chan struct{})}
+	return &cleaner{nodes: nodes, bound: cleanBound, absent: make([]absent, len(nodes)), idle: make(chan struct{})}
 }
 
 // send sends op to node i, until the given time at most.
@@ -90,10 +101,79 @@ func (c *cleaner) begin() bool {
 func (c *cleaner) finished() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.pending--
-	if c.closed && c.pending == 0 {
+	c.forget(1)
+}
+
+// forget counts n less. c.mu is held.
+func (c *cleaner) forget(n int) {
+	c.pending -= n
+	if c.closed && c.pending == 0 && n > 0 {
 		close(c.idle)
 	}
+}
+
+// await has t wait for node i, which is down; false after close.
+func (c *cleaner) await(i int, t *cleanup) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	c.absent[i].waiting = append(c.absent[i].waiting, t)
+	c.tryLater(i)
+	return true
+}
+
+// tryLater has one of those that wait for node i try, after a pause. c.mu is held.
+func (c *cleaner) tryLater(i int) {
+	if a := &c.absent[i]; !a.due {
+		a.due = true
+		time.AfterFunc(grow(&a.pause, cleanFirstPause, cleanMaxPause), func() { c.try(i) })
+	}
+}
+
+// try sends one of those that wait for node i, and drops those that are too late.
+func (c *cleaner) try(i int) {
+	c.mu.Lock()
+	a, now := &c.absent[i], time.Now()
+	a.due = false
+	all := len(a.waiting)
+	a.waiting = slices.DeleteFunc(a.waiting, func(t *cleanup) bool { return !now.Before(t.until) })
+	c.forget(all - len(a.waiting))
+	next := a.take(1)
+	c.mu.Unlock()
+	for _, t := range next {
+		t.submit(i)
+	}
+}
+
+// heard goes on with those that wait for node i: each answer sends two of them, so that they
+// are all sent soon and never at once. An error that does not say that the node is down, as a
+// time limit, says nothing: one tries again.
+func (c *cleaner) heard(i int, err error) {
+	c.mu.Lock()
+	var next []*cleanup
+	if a := &c.absent[i]; err == nil {
+		a.pause = 0
+		next = a.take(2) //nolint:mnd // twice as many after each round trip
+	} else if len(a.waiting) > 0 {
+		c.tryLater(i)
+	}
+	c.mu.Unlock()
+	for _, t := range next {
+		t.submit(i)
+	}
+}
+
+// take removes n of those that wait, or all if there are fewer.
+func (a *absent) take(n int) []*cleanup {
+	rest := len(a.waiting) - min(n, len(a.waiting))
+	taken := slices.Clone(a.waiting[rest:])
+	clear(a.waiting[rest:])
+	if a.waiting = a.waiting[:rest]; rest == 0 {
+		a.waiting = nil
+	}
+	return taken
 }
 
 func (c *cleaner) isClosed() bool {
@@ -109,6 +189,9 @@ func (c *cleaner) close(ctx context.Context) {
 		close(c.idle)
 	}
 	c.closed = true
+	for i := range c.absent {
+		c.forget(len(c.absent[i].take(math.MaxInt)))
+	}
 	c.mu.Unlock()
 	select {
 	case <-c.idle:
@@ -134,12 +217,16 @@ func (t *cleanup) submit(i int) {
 
 // Deliver takes the node's reply.
 func (t *cleanup) Deliver(i int, reply node.Reply) {
-	if t.done(reply.Outcome) {
+	switch {
+	case t.done(reply.Outcome):
 		t.cleaner.finished()
+	case errors.Is(reply.Err, node.ErrNodeDown) && t.cleaner.await(i, t):
 		return
+	default:
+		t.op.Epoch = max(t.op.Epoch, reply.Epoch) // a release is for the node's own, or a later one
+		t.again(i)
 	}
-	t.op.Epoch = max(t.op.Epoch, reply.Epoch) // a release is for the node's own, or a later one
-	t.again(i)
+	t.cleaner.heard(i, reply.Err)
 }
 
 // again sends the operation after the pause, unless it is too late for that.

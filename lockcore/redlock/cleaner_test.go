@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -87,6 +88,62 @@ func TestCleanerRechecksOnce(t *testing.T) {
 			t.Errorf("sent %d times, %d pending", sent, c.pendingNow())
 		}
 	})
+}
+
+// While a node is down, one of many operations tries whether it answers. When it does, the others
+// follow within some round trips; those whose time is over are dropped before.
+func TestCleanerSparesADeadNode(t *testing.T) {
+	const many = 1000
+	for _, c := range []struct {
+		name  string
+		after time.Duration
+		first node.Reply // when the node is back
+	}{
+		{"it answers", time.Millisecond, node.Reply{Outcome: node.Granted}},
+		{"the operation that tries gets no answer in its time", 5 * time.Second, node.Reply{Outcome: node.Failed, Err: context.DeadlineExceeded}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var up atomic.Bool
+				back := 0
+				fake := fakenode.New("dead")
+				fake.Answer(func(node.Op) (time.Duration, node.Reply) {
+					if !up.Load() {
+						return time.Millisecond, node.Reply{Outcome: node.Failed, Err: node.ErrNodeDown}
+					}
+					if back++; back == 1 {
+						return c.after, c.first
+					}
+					return time.Millisecond, node.Reply{Outcome: node.Granted}
+				})
+				cleaner := newCleaner([]node.Node{fake})
+				for i := range many {
+					until := time.Minute
+					switch {
+					case i == many-1: // it comes last, and is the one that tries
+						time.Sleep(5 * time.Millisecond)
+						until = 23 * time.Second
+					case i%2 == 0:
+						until = 10 * time.Second
+					}
+					cleaner.send(0, node.Op{Kind: node.OpRelease, Resource: "r", Owner: "l"}, time.Now().Add(until), recheckNever)
+				}
+				time.Sleep(20 * time.Second)
+				synctest.Wait()
+				if sent := len(fake.Ops(node.OpRelease)); sent < many+10 || sent > many+20 {
+					t.Errorf("%d operations were sent %d times to a node that was down for 20 s", many, sent)
+				}
+				if pending := cleaner.pendingNow(); pending != many/2 {
+					t.Errorf("%d operations are pending, want %d", pending, many/2)
+				}
+				up.Store(true)
+				time.Sleep(c.after + 2*cleanMaxPause + 100*time.Millisecond)
+				if pending := cleaner.pendingNow(); pending != 0 {
+					t.Errorf("%d operations are pending after the node came back", pending)
+				}
+			})
+		})
+	}
 }
 
 func TestCleanerIsBounded(t *testing.T) {
