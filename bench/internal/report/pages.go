@@ -64,7 +64,7 @@ func summary(set *result.Set) string {
 		fmt.Fprintf(&b, "| %s |", plural(workers))
 		for i, peer := range []string{result.HTTP, result.Baseline, result.Redislock, result.PgRow} {
 			unit := ""
-			if i == 0 {
+			if i == 0 && workers == "1" { // the others are alike
 				unit = " pairs/s"
 			}
 			fmt.Fprintf(&b, " %s |", cell(set, result.Key{Scenario: result.Uncontended, Variant: workers, Peer: peer}, unit))
