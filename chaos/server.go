@@ -103,8 +103,8 @@ func (s *server) start(extra ...string) {
 	cmd := exec.Command(testenv.Program(s.t), "serve")
 	cmd.Env = append(append([]string{}, s.env...), extra...)
 	cmd.Dir = s.t.TempDir()
-	first := &firstLine{rest: s.log, line: make(chan []byte, 1)}
-	cmd.Stderr = first
+	log := &listeningLine{rest: s.log, line: make(chan []byte, 1)}
+	cmd.Stderr = log
 	dieWithParent(cmd)
 	started, exited := make(chan error, 1), make(chan struct{})
 	go func() {
@@ -122,23 +122,23 @@ func (s *server) start(extra ...string) {
 		s.t.Fatal(err)
 	}
 	s.cmd, s.exited, s.frozen = cmd, exited, false
-	s.listening(first.line)
+	s.listening(log.line)
 }
 
-// listening reads where the server listens from its log's first line.
+// listening reads where the server listens from the line of its log that says so.
 func (s *server) listening(line <-chan []byte) {
 	s.t.Helper()
 	select {
 	case text := <-line:
-		var first struct {
+		var said struct {
 			Addr      string `json:"addr"`
 			AdminAddr string `json:"admin_addr"`
 		}
-		if err := json.Unmarshal(text, &first); err != nil || first.Addr == "" {
-			s.t.Fatalf("the first line of %s does not say where it listens: %s", s.name, text)
+		if err := json.Unmarshal(text, &said); err != nil || said.Addr == "" {
+			s.t.Fatalf("a line of %s does not say where it listens: %s", s.name, text)
 		}
-		s.address.Store(&first.Addr)
-		s.admin.Store(&first.AdminAddr)
+		s.address.Store(&said.Addr)
+		s.admin.Store(&said.AdminAddr)
 	case <-s.exited:
 		s.t.Fatalf("%s ended at once:\n%s", s.name, s.lastWords())
 	case <-time.After(exitWithin):
@@ -146,23 +146,28 @@ func (s *server) listening(line <-chan []byte) {
 	}
 }
 
-// firstLine passes a log on and hands out its first line.
-type firstLine struct {
+// listeningLine passes a log on and hands out the line that says where its server listens: the
+// store may have had to be read again before.
+type listeningLine struct {
 	rest io.Writer
 	seen []byte
 	line chan []byte
 	done bool
 }
 
-func (f *firstLine) Write(p []byte) (int, error) {
-	if !f.done {
-		f.seen = append(f.seen, p...)
-		if line, _, found := bytes.Cut(f.seen, []byte("\n")); found {
-			f.line <- line
-			f.done, f.seen = true, nil
+func (l *listeningLine) Write(p []byte) (int, error) {
+	for l.seen = append(l.seen, p...); !l.done; {
+		line, rest, found := bytes.Cut(l.seen, []byte("\n"))
+		if !found {
+			return l.rest.Write(p)
+		}
+		if l.seen = rest; bytes.Contains(line, []byte(`"msg":"listening"`)) {
+			l.done = true
+			l.line <- line
 		}
 	}
-	return f.rest.Write(p)
+	l.seen = nil
+	return l.rest.Write(p)
 }
 
 // running says whether the process lives, frozen or not.

@@ -158,6 +158,7 @@ func (m *EtcdMember) args() []string {
 	client := m.cluster.scheme() + localAddr(m.client)
 	args := []string{
 		"--name", m.name, "--data-dir", m.dataDir(), "--logger", "zap", "--log-level", "error",
+		"--pre-vote", // the default since etcd 3.5: a member that comes back forces no election
 		"--listen-client-urls", client, "--advertise-client-urls", client,
 		"--listen-peer-urls", "http://" + localAddr(m.behind), "--initial-advertise-peer-urls", m.peerURL(),
 		"--initial-cluster", m.cluster.initial(), "--initial-cluster-token", m.cluster.token,
