@@ -46,7 +46,7 @@ TOOLS    := ^Test(Chaos|Conformance|MutantTable|Seed)$$
 
 # These compute and do nothing else, with -race for several minutes: TestSimulation and the
 # other tests of these packages run the same code with it.
-COMPUTE  := ^Test(Soak)?(AllPairs|Mutants|FoundersThatMeet|OptionsChangeNoOutcome|RunsRepeat|ServersThatShareA(Service|Store)|SetsGrow)$$
+COMPUTE  := ^Test(Soak)?(AllPairs|ImpatientClients|Mutants|FoundersThatMeet|OptionsChangeNoOutcome|RunsRepeat|ServersThatShareA(Service|Store)|SetsGrow)$$
 COMPUTES := ./internal/sim ./lockcore/sets ./lockcore/replica ./storage/optimistic
 
 # How long make explore takes, and where its random tests begin.
