@@ -312,24 +312,25 @@ func (c *checker) checkError(d *completion) {
 	if c.w.plan.Perfect && d.verb == "acquire" {
 		c.checkService(d)
 	}
-	for _, known := range []error{
+	if !c.w.plan.mayEnd(d) {
+		c.violatef("errors", "%s: %v", d.verb, d.err)
+	}
+}
+
+// mayEnd says whether the call may end with its error.
+func (p *Plan) mayEnd(d *completion) bool {
+	switch {
+	case errors.Is(d.err, lockcore.ErrMaxHold):
+		return p.MaxHold && d.verb == "extend"
+	case errors.Is(d.err, lockcore.ErrTooManyWaiters):
+		return p.Options.MaxWaiters > 0 && d.waits
+	case errors.Is(d.err, lockcore.ErrIdempotencyMismatch):
+		return p.Twins // the other twin uses the key for something else
+	}
+	return slices.ContainsFunc([]error{
 		lockcore.ErrHeld, lockcore.ErrOtherLease, lockcore.ErrNoQuorum, lockcore.ErrNotHeld, lockcore.ErrWaitTimeout, lockcore.ErrStopping,
 		context.Canceled,
-	} {
-		if errors.Is(d.err, known) {
-			return
-		}
-	}
-	if c.w.plan.MaxHold && d.verb == "extend" && errors.Is(d.err, lockcore.ErrMaxHold) {
-		return
-	}
-	if c.w.plan.Options.MaxWaiters > 0 && d.waits && errors.Is(d.err, lockcore.ErrTooManyWaiters) {
-		return
-	}
-	if c.w.plan.Twins && errors.Is(d.err, lockcore.ErrIdempotencyMismatch) {
-		return // the other twin uses the key for something else
-	}
-	c.violatef("errors", "%s: %v", d.verb, d.err)
+	}, func(known error) bool { return errors.Is(d.err, known) })
 }
 
 // checkService: where messages are as they should be, a node set of which a quorum
