@@ -156,18 +156,21 @@ type listeningLine struct {
 }
 
 func (l *listeningLine) Write(p []byte) (int, error) {
-	for l.seen = append(l.seen, p...); !l.done; {
-		line, rest, found := bytes.Cut(l.seen, []byte("\n"))
-		if !found {
-			return l.rest.Write(p)
-		}
-		if l.seen = rest; bytes.Contains(line, []byte(`"msg":"listening"`)) {
-			l.done = true
+	if !l.done {
+		l.seen = append(l.seen, p...)
+		l.look()
+	}
+	return l.rest.Write(p)
+}
+
+func (l *listeningLine) look() {
+	for line := range bytes.Lines(l.seen) {
+		if bytes.Contains(line, []byte(`"msg":"listening"`)) && bytes.HasSuffix(line, []byte("\n")) {
 			l.line <- line
+			l.done = true
+			return
 		}
 	}
-	l.seen = nil
-	return l.rest.Write(p)
 }
 
 // running says whether the process lives, frozen or not.

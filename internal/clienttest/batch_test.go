@@ -18,7 +18,7 @@ import (
 )
 
 // Many callers of one client share requests at a real server, where every tenth batch breaks before or
-// after it has taken effect, and where callers give up at any time. They go on until enough of each has happened, however slow
+// after it has taken effect, and where callers give up at any time. They continue until enough of each has happened, however slow
 // the machine is. Two never have a resource at once, tokens rise, and at the end
 // every resource is free long before a TTL is over: nothing that a batch was granted is left.
 func TestCrowdOfCallers(t *testing.T) {

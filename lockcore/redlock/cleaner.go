@@ -147,7 +147,7 @@ func (c *cleaner) try(i int) {
 	}
 }
 
-// heard goes on with those that wait for node i: each answer sends two of them, so that they
+// heard continues with those that wait for node i: each answer sends two of them, so that they
 // are all sent soon and never at once. An error that does not say that the node is down, as a
 // time limit, says nothing: one tries again.
 func (c *cleaner) heard(i int, err error) {

@@ -57,7 +57,7 @@ func wipe(tb testing.TB, store *Store) {
 	}
 }
 
-// patient are options for tests whose operations must not time out on a busy machine.
+// patient are options for tests that do more than sweep, which a busy machine has less time for.
 func patient() Options {
 	opts := fast()
 	opts.sweep.rest = 50 * time.Millisecond
