@@ -88,6 +88,14 @@ var rules = []rule{
 		why: "tickets, and whose place is first; it acquires nothing",
 	},
 	{
+		pkg: "lockcore/redlock/cleanup", ours: []string{"lockcore/node", "lockcore/internal/pause"}, never: []string{"net", "net/http", "database/sql"},
+		why: "what nobody needs any more is removed from nodes; what that is, others decide",
+	},
+	{
+		pkg: "lockcore/redlock/order", ours: []string{"lockcore", "fencing"}, never: []string{"context", "net", "time"},
+		why: "grants in, a broken invariant out: no I/O, no clock, no goroutine",
+	},
+	{
 		pkg: "lockcore/redlock/internal/fakenode", ours: []string{"lockcore/node", "lockcore/nodetest", "fencing"}, kit: true,
 		why: "a node whose answers a test writes",
 	},

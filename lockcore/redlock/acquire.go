@@ -10,6 +10,8 @@ import (
 	"github.com/fencelock/fencelock/lockcore/internal/pause"
 	"github.com/fencelock/fencelock/lockcore/keyring"
 	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock/cleanup"
+	"github.com/fencelock/fencelock/lockcore/redlock/order"
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 	"github.com/fencelock/fencelock/lockcore/redlock/waitqueue"
 )
@@ -65,7 +67,7 @@ func (l *Mapped) acquireNow(ctx context.Context, req *Request) (*Part, error) {
 		if lost == nil {
 			return taken, nil
 		}
-		if lost.kind != lossSplit || try == maxTries || pause.For(ctx, l.random.Jitter(grow(&wait, splitFirstPause, splitMaxPause))) != nil {
+		if lost.kind != lossSplit || try == maxTries || pause.For(ctx, l.random.Jitter(pause.Grow(&wait, splitFirstPause, splitMaxPause))) != nil {
 			return nil, lost.err
 		}
 	}
@@ -84,7 +86,7 @@ func (l *Mapped) try(ctx context.Context, req *Request, op node.Op) (*Part, *los
 	described := meta{acquired: time.Now(), holder: req.Holder, metadata: req.Metadata}
 	op.Kind, op.Epoch, op.Map, op.Resource = node.OpAcquire, epoch, l.name, req.Resource
 	op.TTL, op.Meta, op.Scope = req.TTL, described.String(), req.Scope
-	earlier := l.grants.before(op.Resource)
+	earlier := l.grants.Before(op.Resource)
 	former := l.chooseOwner(&op, req, keys)
 	res := l.runAttempt(ctx, op)
 	if owner := res.ownerAmong(former); owner != "" {
@@ -101,7 +103,7 @@ func (l *Mapped) try(ctx context.Context, req *Request, op node.Op) (*Part, *los
 		l.retract(&op, res.ttl)
 		return nil, l.tooLate(ctx, req.Resource, &res)
 	}
-	l.grants.add(earlier, granted{op.Resource, op.Owner, res.token})
+	l.grants.Add(earlier, order.Grant{Resource: op.Resource, Owner: op.Owner, Token: res.token})
 	return p, nil
 }
 
@@ -193,7 +195,7 @@ func (l *Locker) maxHoldRemaining(id keyring.LeaseID) time.Duration {
 // votes stay.
 func (l *Locker) retract(acquire *node.Op, ttl time.Duration) {
 	for i := range l.nodes {
-		l.cleaner.send(i, retraction(acquire, 0), time.Now().Add(max(ttl, acquire.TTL)), recheckAlways)
+		l.cleaner.Send(i, retraction(acquire, 0), time.Now().Add(max(ttl, acquire.TTL)), cleanup.Always)
 	}
 }
 
@@ -201,6 +203,32 @@ func (l *Locker) retract(acquire *node.Op, ttl time.Duration) {
 // given up, too. A server that stops before that leaves them to their TTL.
 func (l *Locker) retractLater(acquire *node.Op, ttl time.Duration) {
 	for i := range l.nodes {
-		l.cleaner.sendAfter(waitqueue.LingerTime, i, retraction(acquire, 0), time.Now().Add(max(ttl, acquire.TTL)), recheckAlways)
+		l.cleaner.SendAfter(waitqueue.LingerTime, i, retraction(acquire, 0), time.Now().Add(max(ttl, acquire.TTL)), cleanup.Always)
 	}
 }
+
+// inFlight bounds the acquires that ask the nodes at the same time.
+//
+// A round has a time limit that is small against a lease (rule 18). Thousands at
+// once would each wait in the nodes' input for longer than that: all would fail.
+// So an acquire beyond the bound waits before its clock starts, first come, first
+// served. Extends and releases never wait: an extend has no time to lose, and there
+// is one release at most for an acquire.
+type inFlight chan struct{}
+
+// enter waits for a place. It returns ctx's cause when ctx ends first.
+func (f inFlight) enter(ctx context.Context) error {
+	select {
+	case f <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case f <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (f inFlight) leave() { <-f }

@@ -8,6 +8,7 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock/cleanup"
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
@@ -107,7 +108,7 @@ func (a *acquisition) step(change func(*attempt) effects) {
 	e.confirm.each(func(i int) { a.locker.nodes[i].Submit(confirm, i, (*confirmations)(a)) })
 	e.retract.each(func(i int) { a.retract(i, 0) })
 	e.retractAbove.each(func(i int) { a.retract(i, token) })
-	e.retractLater.each(func(i int) { a.locker.cleaner.sendLater(i, retraction(&a.acquire, 0), time.Now().Add(rejoinTime)) })
+	e.retractLater.each(func(i int) { a.locker.cleaner.SendLater(i, retraction(&a.acquire, 0)) })
 	e.noAnswer.each(func(i int) { a.locker.meters[i].NoAnswer() })
 	if e.answer {
 		close(a.done)
@@ -117,11 +118,11 @@ func (a *acquisition) step(change func(*attempt) effects) {
 
 // retract retracts the attempt's vote on node i, unless its grant is at most above.
 func (a *acquisition) retract(i int, above fencing.Token) {
-	recheck := recheckNever
+	recheck := cleanup.Never
 	if a.attempt.replies[i].Outcome != node.Granted { // the node may still read the acquire
-		recheck = recheckAlways
+		recheck = cleanup.Always
 	}
-	a.locker.cleaner.send(i, retraction(&a.acquire, above), a.began.Add(a.acquire.TTL), recheck)
+	a.locker.cleaner.Send(i, retraction(&a.acquire, above), a.began.Add(a.acquire.TTL), recheck)
 }
 
 // retraction retracts the vote that an acquire got, unless its grant is at most above.
@@ -131,7 +132,7 @@ func retraction(acquire *node.Op, above fencing.Token) node.Op {
 
 func (a *acquisition) dequeue(i int) {
 	op := node.Op{Kind: node.OpDequeue, Resource: a.acquire.Resource, Ticket: a.acquire.Ticket, Patient: true}
-	a.locker.cleaner.send(i, op, a.began.Add(lockcore.MaxWait), recheckNever)
+	a.locker.cleaner.Send(i, op, a.began.Add(lockcore.MaxWait), cleanup.Never)
 }
 
 func (a *acquisition) result() acquired {

@@ -26,7 +26,8 @@
 // An Acquire is an attempt, which is a pure value, driven by an acquisition. Extends,
 // releases and reads are a round. What nodes replied is a ballot in both. The parts
 // below are quorum (arithmetic), membership (which nodes vote), waitqueue (the order
-// of waiting requests) and random.
+// of waiting requests), cleanup (what is removed from nodes in the background), order
+// (a check of the tokens) and random.
 //
 // The rules, each with the counterexample that makes it necessary, are in
 // docs/PROTOCOL.md; comments refer to them by number. The Redlock text is at

@@ -22,7 +22,7 @@ var ErrNoAnswer = errNoAnswer
 func (l *Locker) TakePlace() { l.inFlight <- struct{}{} }
 
 // PendingCleanups counts the operations that are still to be repeated.
-func (l *Locker) PendingCleanups() int { return l.cleaner.pendingNow() }
+func (l *Locker) PendingCleanups() int { return l.cleaner.Pending() }
 
 // TryOnce is one try of an Acquire.
 func (l *Locker) TryOnce(ctx context.Context, req *Request) (*Part, error) {

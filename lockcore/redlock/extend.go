@@ -22,7 +22,7 @@ func (l *Mapped) Extend(ctx context.Context, id keyring.LeaseID, ttl time.Durati
 		return lockcore.Lease{}, lockcore.ErrMaxHold
 	}
 	op := node.Op{Kind: node.OpExtend, Map: l.name, Resource: id.Resource, Owner: id.Owner, Attempt: id.Attempt, Token: id.Token, TTL: ttl}
-	earlier := l.grants.before(id.Resource)
+	earlier := l.grants.Before(id.Resource)
 	b := l.roundInEpoch(ctx, op)
 	if b.count(node.Granted) < l.quorum {
 		return lockcore.Lease{}, l.endUnextended(ctx, id, &b)
@@ -31,7 +31,7 @@ func (l *Mapped) Extend(ctx context.Context, id keyring.LeaseID, ttl time.Durati
 	if left <= 0 {
 		return lockcore.Lease{}, l.quorumError(id.Resource, &b)
 	}
-	l.grants.extended(earlier, id.Resource, id.Token)
+	l.grants.Extended(earlier, id.Resource, id.Token)
 	return l.leaseOf(id, b.firstMeta(), ttl, left), nil
 }
 

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -10,7 +11,9 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/keyring"
 	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock/cleanup"
 	"github.com/fencelock/fencelock/lockcore/redlock/membership"
+	"github.com/fencelock/fencelock/lockcore/redlock/order"
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 	"github.com/fencelock/fencelock/lockcore/redlock/random"
 	"github.com/fencelock/fencelock/lockcore/redlock/waitqueue"
@@ -25,10 +28,10 @@ type Locker struct {
 	nodes    []node.Node
 	meters   []Meter
 	quorum   int
-	cleaner  *cleaner
+	cleaner  *cleanup.Cleaner
 	queue    *waitqueue.Queue
 	inFlight inFlight
-	grants   *grants
+	grants   *order.Grants
 	members  *membership.Controller
 	ring     atomic.Pointer[keyring.Ring] // of the cluster's secrets; nil before a quorum has shown them
 	mapped   atomic.Pointer[Mapped]
@@ -50,7 +53,7 @@ func New(cfg Config, nodes []node.Node) (*Locker, error) {
 	}
 	l := &Locker{
 		cfg: cfg, random: random.Source{Reader: cfg.Random}, nodes: nodes, quorum: quorum.Of(len(nodes)), meters: cfg.metersOf(nodes),
-		cleaner: newCleaner(nodes), inFlight: make(inFlight, cfg.MaxInFlight), grants: newGrants(cfg.Violated),
+		cleaner: cleanup.New(nodes), inFlight: make(inFlight, cfg.MaxInFlight), grants: order.NewGrants(cfg.Violated),
 	}
 	l.mapped.Store(&Mapped{Locker: l})
 	l.members = membership.New(cfg.membership(l), nodes)
@@ -58,7 +61,7 @@ func New(cfg Config, nodes []node.Node) (*Locker, error) {
 		Nodes: nodes, NodeTimeout: cfg.NodeTimeout, MaxWaiters: cfg.MaxWaiters, Random: l.random, Epoch: l.members.Epoch,
 		Map:    func() string { return l.Now().name },
 		Suffix: cfg.Map.Suffix, Unlisted: cfg.Unlisted,
-		Cleanup: func(i int, op node.Op, until time.Time) { l.cleaner.send(i, op, until, recheckNever) },
+		Cleanup: func(i int, op node.Op, until time.Time) { l.cleaner.Send(i, op, until, cleanup.Never) },
 	})
 	return l, nil
 }
@@ -102,7 +105,7 @@ func (l *Locker) Run(ctx context.Context) {
 	const closeLimit = 2 * time.Second
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
 	defer cancel()
-	l.cleaner.close(closing)
+	l.cleaner.Close(closing)
 }
 
 // StopWaiting ends every waiting Acquire with ErrStopping, and every later one that would
@@ -139,4 +142,71 @@ func (l *Locker) Readers(ctx context.Context) (readers []int, err error) {
 		return nil, l.Unready(ctx, "ready")
 	}
 	return readers, nil
+}
+
+// CurrentRing returns the configured keys, or else those of the cluster's secrets,
+// which a server that has just started does not know yet. The error is a *QuorumError.
+func (l *Locker) CurrentRing(ctx context.Context) (*keyring.Ring, error) {
+	_, keys, err := l.voting(ctx)
+	return keys, err
+}
+
+// voting returns the epoch in which to ask for votes, and keys that are at least as new
+// (rule 24). The error is a *QuorumError.
+func (l *Locker) voting(ctx context.Context) (node.Epoch, *keyring.Ring, error) {
+	epoch, known := l.members.Epoch(), true
+	if l.cfg.Keys == nil {
+		epoch, known = l.members.VotingEpoch(ctx)
+	}
+	if keys := l.Ring(); known && keys != nil {
+		return epoch, keys, nil
+	}
+	return 0, nil, l.Unready(ctx, noSecret)
+}
+
+// Ring is the keys that are known now; nil before a quorum has shown the cluster's secret.
+func (l *Locker) Ring() *keyring.Ring {
+	if l.cfg.Keys != nil {
+		return l.cfg.Keys()
+	}
+	return l.ring.Load()
+}
+
+// ReadRing reads the keys that a quorum has now. Configured keys are always known.
+func (l *Locker) ReadRing(ctx context.Context) error {
+	if l.cfg.Keys == nil && !l.members.ReadSecrets(ctx) || l.Ring() == nil {
+		return l.Unready(ctx, noSecret)
+	}
+	return nil
+}
+
+// noSecret is the reason of a node that votes.
+const noSecret = "its secret is not known to a quorum yet"
+
+// RotateSecret gives the nodes a new secret. Servers begin to seal with it within
+// seconds, and still open what the present one sealed. The secret before the
+// present one is deleted. If leases of it may live (the present one is younger than
+// Config.MaxHold), force has to be true: their holders get ErrNotHeld from then on.
+// Errors: ErrSecretInUse, *QuorumError (some nodes may have it, and the servers give
+// it to the others; safe to repeat), ctx.Err().
+func (l *Locker) RotateSecret(ctx context.Context, force bool) error {
+	took, err := l.members.RotateSecret(ctx, l.cfg.MaxHold, force)
+	switch {
+	case errors.Is(err, membership.ErrNoSecret):
+		return l.Unready(ctx, noSecret)
+	case err == nil && took < l.quorum:
+		e := l.Unready(ctx, "it may not have taken the new secret in time")
+		e.Granted = took
+		return e
+	}
+	return err
+}
+
+// takeSecrets makes the keys of the cluster's secrets.
+func (l *Locker) takeSecrets(secrets [][]byte) {
+	keys, err := keyring.New(secrets...)
+	if err != nil {
+		return // one secret in two epochs: no correct node has that
+	}
+	l.ring.Store(keys)
 }

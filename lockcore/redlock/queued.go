@@ -214,18 +214,12 @@ func (p *retryPauses) after(lost *loss, jitter func(time.Duration) time.Duration
 	)
 	switch lost.kind {
 	case lossSplit:
-		return jitter(grow(&p.split, splitFirstPause, splitMaxPause))
+		return jitter(pause.Grow(&p.split, splitFirstPause, splitMaxPause))
 	case lossHeld: // until the lease expires at the latest
-		return min(endsIn(lost.err)+expirySlack, jitter(grow(&p.held, heldFirst, heldMax)))
+		return min(endsIn(lost.err)+expirySlack, jitter(pause.Grow(&p.held, heldFirst, heldMax)))
 	}
 	// Others are first, perhaps on a server that has just died; or there is no quorum.
-	return jitter(grow(&p.busy, busyFirst, busyMax))
-}
-
-// grow doubles the pause within its bounds.
-func grow(pause *time.Duration, first, longest time.Duration) time.Duration {
-	*pause = min(max(first, 2**pause), longest)
-	return *pause
+	return jitter(pause.Grow(&p.busy, busyFirst, busyMax))
 }
 
 // timedOut describes the queue at the end of a wait, of several the one whose lease ends first.

@@ -119,3 +119,13 @@ func (l *Mapped) InspectAll(ctx context.Context, resources []string, earlier []i
 	wg.Wait()
 	return slices.DeleteFunc(states, func(state lockcore.LockState) bool { return !state.Held })
 }
+
+// checkQueues checks the queues of a resource, as nodes list them.
+func (l *Locker) checkQueues(resource string, b *ballot) {
+	for i := range b.replies[:b.n] {
+		listed := b.replies[i].Queue
+		if !slices.IsSortedFunc(listed, func(a, b node.Ticket) int { return int(a.Arrival - b.Arrival) }) {
+			l.cfg.Violated(lockcore.QueueOrder, "resource", resource, "node", l.nodes[i].Name())
+		}
+	}
+}

@@ -1,4 +1,4 @@
-// Package pause waits.
+// Package pause waits, between tries for longer each time.
 package pause
 
 import (
@@ -16,4 +16,10 @@ func For(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// Grow doubles the pause within the bounds, and returns it.
+func Grow(pause *time.Duration, first, longest time.Duration) time.Duration {
+	*pause = min(max(first, 2**pause), longest)
+	return *pause
 }

@@ -1,4 +1,4 @@
-package redlock
+package cleanup
 
 import (
 	"context"
@@ -12,45 +12,39 @@ import (
 )
 
 // cleanupOf sends one release to a fake node and returns the two.
-func cleanupOf(until time.Duration, again recheck, script func(op node.Op) (time.Duration, node.Reply)) (*fakenode.Node, *cleaner) {
+func cleanupOf(until time.Duration, again Recheck, script func(op node.Op) (time.Duration, node.Reply)) (*fakenode.Node, *Cleaner) {
 	fake := fakenode.New("fake")
 	fake.Answer(script)
-	c := newCleaner([]node.Node{fake})
-	c.send(0, node.Op{Kind: node.OpRelease, Resource: "r", Owner: "l"}, time.Now().Add(until), again)
+	c := New([]node.Node{fake})
+	c.Send(0, node.Op{Kind: node.OpRelease, Resource: "r", Owner: "l"}, time.Now().Add(until), again)
 	return fake, c
-}
-
-func (c *cleaner) pendingNow() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.pending
 }
 
 func TestCleanerRepeatsUntilAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		times := 0
-		fake, c := cleanupOf(time.Minute, recheckNever, func(node.Op) (time.Duration, node.Reply) {
+		fake, c := cleanupOf(time.Minute, Never, func(node.Op) (time.Duration, node.Reply) {
 			if times++; times < 5 {
 				return time.Millisecond, node.Reply{Outcome: node.Failed, Err: node.ErrNodeDown}
 			}
 			return time.Millisecond, node.Reply{Outcome: node.NotHeld}
 		})
 		time.Sleep(50 * time.Second)
-		if got := len(fake.Ops(node.OpRelease)); got != 5 || c.pendingNow() != 0 {
-			t.Errorf("sent %d times, %d pending", got, c.pendingNow())
+		if got := len(fake.Ops(node.OpRelease)); got != 5 || c.Pending() != 0 {
+			t.Errorf("sent %d times, %d pending", got, c.Pending())
 		}
 	})
 }
 
 func TestCleanerStopsAtTheTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		fake, c := cleanupOf(10*time.Second, recheckNever, fakenode.Always(node.Reply{Outcome: node.Failed, Err: node.ErrNodeDown}))
+		fake, c := cleanupOf(10*time.Second, Never, fakenode.Always(node.Reply{Outcome: node.Failed, Err: node.ErrNodeDown}))
 		time.Sleep(11 * time.Second)
 		synctest.Wait()
 		sent := len(fake.Ops(node.OpRelease))
 		// 20 ms doubled up to 2 s, within 10 s: the pace is bounded both ways.
-		if sent < 9 || sent > 14 || c.pendingNow() != 0 {
-			t.Errorf("sent %d times in 10 s, %d pending", sent, c.pendingNow())
+		if sent < 9 || sent > 14 || c.Pending() != 0 {
+			t.Errorf("sent %d times in 10 s, %d pending", sent, c.Pending())
 		}
 		time.Sleep(time.Minute)
 		if more := len(fake.Ops(node.OpRelease)); more != sent {
@@ -62,15 +56,15 @@ func TestCleanerStopsAtTheTTL(t *testing.T) {
 // A release that found nothing is repeated while the vote may still be granted.
 func TestCleanerRepeatsWhatIsUncertain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		fake, c := cleanupOf(3*time.Second, recheckAlways, fakenode.Always(node.Reply{Outcome: node.NotHeld}))
+		fake, c := cleanupOf(3*time.Second, Always, fakenode.Always(node.Reply{Outcome: node.NotHeld}))
 		time.Sleep(4 * time.Second)
-		if sent := len(fake.Ops(node.OpRelease)); sent < 5 || c.pendingNow() != 0 {
-			t.Errorf("sent %d times, %d pending", sent, c.pendingNow())
+		if sent := len(fake.Ops(node.OpRelease)); sent < 5 || c.Pending() != 0 {
+			t.Errorf("sent %d times, %d pending", sent, c.Pending())
 		}
-		found, c := cleanupOf(time.Minute, recheckAlways, fakenode.Always(node.Reply{Outcome: node.Granted}))
+		found, c := cleanupOf(time.Minute, Always, fakenode.Always(node.Reply{Outcome: node.Granted}))
 		time.Sleep(time.Minute)
-		if sent := len(found.Ops(node.OpRelease)); sent != 1 || c.pendingNow() != 0 {
-			t.Errorf("sent %d times after it was found, %d pending", sent, c.pendingNow())
+		if sent := len(found.Ops(node.OpRelease)); sent != 1 || c.Pending() != 0 {
+			t.Errorf("sent %d times after it was found, %d pending", sent, c.Pending())
 		}
 	})
 }
@@ -78,14 +72,14 @@ func TestCleanerRepeatsWhatIsUncertain(t *testing.T) {
 // A node that may still get the lock is sent again, after a while.
 func TestCleanerRechecksOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		fake, c := cleanupOf(time.Minute, recheckOnce, fakenode.Always(node.Reply{Outcome: node.NotHeld}))
+		fake, c := cleanupOf(time.Minute, Once, fakenode.Always(node.Reply{Outcome: node.NotHeld}))
 		time.Sleep(latePause)
 		if sent := len(fake.Ops(node.OpRelease)); sent != 1 {
 			t.Errorf("sent %d times too early", sent)
 		}
 		time.Sleep(time.Minute)
-		if sent := len(fake.Ops(node.OpRelease)); sent != 2 || c.pendingNow() != 0 {
-			t.Errorf("sent %d times, %d pending", sent, c.pendingNow())
+		if sent := len(fake.Ops(node.OpRelease)); sent != 2 || c.Pending() != 0 {
+			t.Errorf("sent %d times, %d pending", sent, c.Pending())
 		}
 	})
 }
@@ -116,7 +110,7 @@ func TestCleanerSparesADeadNode(t *testing.T) {
 					}
 					return time.Millisecond, node.Reply{Outcome: node.Granted}
 				})
-				cleaner := newCleaner([]node.Node{fake})
+				cleaner := New([]node.Node{fake})
 				for i := range many {
 					until := time.Minute
 					switch {
@@ -126,19 +120,19 @@ func TestCleanerSparesADeadNode(t *testing.T) {
 					case i%2 == 0:
 						until = 10 * time.Second
 					}
-					cleaner.send(0, node.Op{Kind: node.OpRelease, Resource: "r", Owner: "l"}, time.Now().Add(until), recheckNever)
+					cleaner.Send(0, node.Op{Kind: node.OpRelease, Resource: "r", Owner: "l"}, time.Now().Add(until), Never)
 				}
 				time.Sleep(20 * time.Second)
 				synctest.Wait()
 				if sent := len(fake.Ops(node.OpRelease)); sent < many+10 || sent > many+20 {
 					t.Errorf("%d operations were sent %d times to a node that was down for 20 s", many, sent)
 				}
-				if pending := cleaner.pendingNow(); pending != many/2 {
+				if pending := cleaner.Pending(); pending != many/2 {
 					t.Errorf("%d operations are pending, want %d", pending, many/2)
 				}
 				up.Store(true)
-				time.Sleep(c.after + 2*cleanMaxPause + 100*time.Millisecond)
-				if pending := cleaner.pendingNow(); pending != 0 {
+				time.Sleep(c.after + 2*maxPause + 100*time.Millisecond)
+				if pending := cleaner.Pending(); pending != 0 {
 					t.Errorf("%d operations are pending after the node came back", pending)
 				}
 			})
@@ -149,38 +143,38 @@ func TestCleanerSparesADeadNode(t *testing.T) {
 func TestCleanerIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := fakenode.New("dead")
-		c := newCleaner([]node.Node{fake})
+		c := New([]node.Node{fake})
 		c.bound = 3
 		for range 5 {
-			c.send(0, node.Op{Kind: node.OpRelease}, time.Now().Add(time.Minute), recheckNever)
+			c.Send(0, node.Op{Kind: node.OpRelease}, time.Now().Add(time.Minute), Never)
 		}
-		if c.pendingNow() != 3 {
-			t.Errorf("%d pending", c.pendingNow())
+		if c.Pending() != 3 {
+			t.Errorf("%d pending", c.Pending())
 		}
 	})
 }
 
 func TestCleanerCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, c := cleanupOf(time.Minute, recheckNever, fakenode.Always(node.Reply{Outcome: node.Failed, Err: node.ErrNodeDown}))
+		_, c := cleanupOf(time.Minute, Never, fakenode.Always(node.Reply{Outcome: node.Failed, Err: node.ErrNodeDown}))
 		time.Sleep(10 * time.Second) // the pauses between two tries have grown
 		synctest.Wait()
 		began := time.Now()
-		c.close(t.Context())
-		if took := time.Since(began); took != 0 || c.pendingNow() != 0 {
-			t.Errorf("closing took %s, %d pending", took, c.pendingNow())
+		c.Close(t.Context())
+		if took := time.Since(began); took != 0 || c.Pending() != 0 {
+			t.Errorf("closing took %s, %d pending", took, c.Pending())
 		}
-		c.close(t.Context()) // a second close does nothing
-		c.send(0, node.Op{Kind: node.OpRelease}, time.Now().Add(time.Minute), recheckNever)
-		if c.pendingNow() != 0 {
-			t.Errorf("a closed cleaner took a release: %d pending", c.pendingNow())
+		c.Close(t.Context()) // a second close does nothing
+		c.Send(0, node.Op{Kind: node.OpRelease}, time.Now().Add(time.Minute), Never)
+		if c.Pending() != 0 {
+			t.Errorf("a closed cleaner took a release: %d pending", c.Pending())
 		}
 
-		_, unanswered := cleanupOf(time.Minute, recheckNever, func(node.Op) (time.Duration, node.Reply) { return -1, node.Reply{} })
+		_, unanswered := cleanupOf(time.Minute, Never, func(node.Op) (time.Duration, node.Reply) { return -1, node.Reply{} })
 		closing, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		began = time.Now()
-		unanswered.close(closing)
+		unanswered.Close(closing)
 		if took := time.Since(began); took != 2*time.Second {
 			t.Errorf("closing while a node does not answer took %s", took)
 		}

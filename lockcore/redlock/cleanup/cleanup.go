@@ -1,4 +1,6 @@
-package redlock
+// Package cleanup removes from nodes what nobody needs any more: votes, released locks and
+// tickets (rule 16).
+package cleanup
 
 import (
 	"context"
@@ -8,13 +10,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fencelock/fencelock/lockcore/internal/pause"
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// cleaner sends retractions, releases and dequeues in the background (rule 16). It
-// repeats each until the node has answered, or until what the operation removes
-// has expired; while the node is down, one for all.
-type cleaner struct {
+// Cleaner sends retractions, releases and dequeues in the background. It repeats each
+// until the node has answered, or until what the operation removes has expired; while the
+// node is down, one for all. It is safe for concurrent use.
+type Cleaner struct {
 	nodes []node.Node
 	bound int
 
@@ -34,22 +37,25 @@ type absent struct {
 }
 
 const (
-	cleanFirstPause = 20 * time.Millisecond
-	cleanMaxPause   = 2 * time.Second
-	// cleanBound is how many operations may wait for dead nodes. Beyond it the
+	firstPause = 20 * time.Millisecond
+	maxPause   = 2 * time.Second
+	// maxPending is how many operations may wait for dead nodes. Beyond it the
 	// cleaner drops operations: what they would remove expires.
-	cleanBound = 100_000
+	maxPending = 100_000
 )
 
-// recheck is how often an operation that found nothing is sent again. The node may
+// Recheck is how often an operation that found nothing is sent again. The node may
 // still have to read the acquire, which came by another connection than the
 // retraction or the release.
-type recheck int
+type Recheck int
 
 const (
-	recheckNever  recheck = 0
-	recheckOnce   recheck = 1           // a release: another server's acquire may still arrive
-	recheckAlways recheck = math.MaxInt // a retraction of an acquire that was never answered
+	// Never is of an operation whose answer is the last word.
+	Never Recheck = 0
+	// Once is of a release: another server's acquire may still arrive.
+	Once Recheck = 1
+	// Always is of a retraction of an acquire that was never answered.
+	Always Recheck = math.MaxInt
 )
 
 // rejoinTime is the longest time from the reads of a rejoin to the node's first
@@ -61,34 +67,42 @@ const (
 	latePause  = 200 * time.Millisecond
 )
 
-func newCleaner(nodes []node.Node) *cleaner {
-	return &cleaner{nodes: nodes, bound: cleanBound, absent: make([]absent, len(nodes)), idle: make(chan struct{})}
+// New makes a cleaner of the nodes.
+func New(nodes []node.Node) *Cleaner {
+	return &Cleaner{nodes: nodes, bound: maxPending, absent: make([]absent, len(nodes)), idle: make(chan struct{})}
 }
 
-// send sends op to node i, until the given time at most.
-func (c *cleaner) send(i int, op node.Op, until time.Time, again recheck) {
+// Send sends op to node i, until the given time at most.
+func (c *Cleaner) Send(i int, op node.Op, until time.Time, again Recheck) {
 	if c.begin() {
-		t := &cleanup{cleaner: c, op: op, until: until, recheck: again, pause: cleanFirstPause}
+		t := &cleanup{cleaner: c, op: op, until: until, recheck: again, pause: firstPause}
 		t.submit(i)
 	}
 }
 
-// sendLater sends op to node i for the first time after latePause: the node may
-// soon get what op removes.
-func (c *cleaner) sendLater(i int, op node.Op, until time.Time) {
-	c.sendAfter(latePause, i, op, until, recheckNever)
-}
-
-// sendAfter is send after a pause.
-func (c *cleaner) sendAfter(pause time.Duration, i int, op node.Op, until time.Time, again recheck) {
+// SendAfter is Send after a first pause.
+func (c *Cleaner) SendAfter(first time.Duration, i int, op node.Op, until time.Time, again Recheck) {
 	if c.begin() {
-		t := &cleanup{cleaner: c, op: op, until: until, recheck: again, pause: pause}
+		t := &cleanup{cleaner: c, op: op, until: until, recheck: again, pause: first}
 		t.again(i)
 	}
 }
 
+// SendLater sends op, after a while, to node i that may soon get what op removes: from a
+// rejoin, or from another server.
+func (c *Cleaner) SendLater(i int, op node.Op) {
+	c.SendAfter(latePause, i, op, time.Now().Add(rejoinTime), Never)
+}
+
+// Pending counts the operations that are still to be done.
+func (c *Cleaner) Pending() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pending
+}
+
 // begin counts one more pending operation, unless there are too many.
-func (c *cleaner) begin() bool {
+func (c *Cleaner) begin() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed || c.pending >= c.bound {
@@ -98,14 +112,14 @@ func (c *cleaner) begin() bool {
 	return true
 }
 
-func (c *cleaner) finished() {
+func (c *Cleaner) finished() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.forget(1)
 }
 
 // forget counts n less. c.mu is held.
-func (c *cleaner) forget(n int) {
+func (c *Cleaner) forget(n int) {
 	c.pending -= n
 	if c.closed && c.pending == 0 && n > 0 {
 		close(c.idle)
@@ -113,7 +127,7 @@ func (c *cleaner) forget(n int) {
 }
 
 // await has t wait for node i, which is down; false after close.
-func (c *cleaner) await(i int, t *cleanup) bool {
+func (c *Cleaner) await(i int, t *cleanup) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -125,15 +139,15 @@ func (c *cleaner) await(i int, t *cleanup) bool {
 }
 
 // tryLater has one of those that wait for node i try, after a pause. c.mu is held.
-func (c *cleaner) tryLater(i int) {
+func (c *Cleaner) tryLater(i int) {
 	if a := &c.absent[i]; !a.due {
 		a.due = true
-		time.AfterFunc(grow(&a.pause, cleanFirstPause, cleanMaxPause), func() { c.try(i) })
+		time.AfterFunc(pause.Grow(&a.pause, firstPause, maxPause), func() { c.try(i) })
 	}
 }
 
 // try sends one of those that wait for node i, and drops those that are too late.
-func (c *cleaner) try(i int) {
+func (c *Cleaner) try(i int) {
 	c.mu.Lock()
 	a, now := &c.absent[i], time.Now()
 	a.due = false
@@ -150,7 +164,7 @@ func (c *cleaner) try(i int) {
 // heard continues with those that wait for node i: each answer sends two of them, so that they
 // are all sent soon and never at once. An error that does not say that the node is down, as a
 // time limit, says nothing: one tries again.
-func (c *cleaner) heard(i int, err error) {
+func (c *Cleaner) heard(i int, err error) {
 	c.mu.Lock()
 	var next []*cleanup
 	if a := &c.absent[i]; err == nil {
@@ -176,14 +190,15 @@ func (a *absent) take(n int) []*cleanup {
 	return taken
 }
 
-func (c *cleaner) isClosed() bool {
+func (c *Cleaner) isClosed() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.closed
 }
 
-// close waits until what is pending was answered once, or until ctx ends.
-func (c *cleaner) close(ctx context.Context) {
+// Close waits until what is pending was answered once, or until ctx ends. A closed cleaner
+// sends nothing any more.
+func (c *Cleaner) Close(ctx context.Context) {
 	c.mu.Lock()
 	if !c.closed && c.pending == 0 {
 		close(c.idle)
@@ -201,10 +216,10 @@ func (c *cleaner) close(ctx context.Context) {
 
 // cleanup is one operation until it is done.
 type cleanup struct {
-	cleaner *cleaner
+	cleaner *Cleaner
 	op      node.Op
 	until   time.Time
-	recheck recheck
+	recheck Recheck
 	pause   time.Duration
 }
 
@@ -236,15 +251,15 @@ func (t *cleanup) again(i int) {
 		return
 	}
 	pause := t.pause
-	t.pause = min(2*t.pause, cleanMaxPause) // before the next reply can come
+	t.pause = min(2*t.pause, maxPause) // before the next reply can come
 	time.AfterFunc(pause, func() { t.submit(i) })
 }
 
 func (t *cleanup) done(o node.Outcome) bool {
 	switch {
-	case o != node.NotHeld || t.recheck == recheckNever:
+	case o != node.NotHeld || t.recheck == Never:
 		return o == node.Granted || o == node.NotHeld
-	case t.recheck != recheckAlways:
+	case t.recheck != Always:
 		t.recheck--
 		t.pause = max(t.pause, latePause)
 	}
