@@ -88,7 +88,7 @@ func TestPrefer(t *testing.T) {
 		want(t, prefer, a.header.Get("Preference-Applied"), "")
 	}
 	a := acquire(`{"resource":"a","wait_ms":0}`, "wait=0").wants(http.StatusCreated)
-	want(t, "wait_ms goes before Prefer", a.header.Get("Preference-Applied"), "")
+	want(t, "wait_ms overrides Prefer", a.header.Get("Preference-Applied"), "")
 	for _, c := range []struct {
 		wait          time.Duration
 		key           bool

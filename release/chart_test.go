@@ -157,7 +157,7 @@ func TestChartFitsTogether(t *testing.T) {
 	}
 	for name := range r.config.Data {
 		if !strings.Contains(string(page), "`"+name+"`") {
-			t.Errorf("%s is no variable of the service", name)
+			t.Errorf("%s is not a variable of the service", name)
 		}
 	}
 	if changed := mustRender(t, `config: {FENCELOCK_MAX_TTL: 31s}`); changed.deployment.Spec.Template.Annotations["checksum/config"] ==

@@ -10,5 +10,5 @@
 //
 // Cost. While no reader is connected anywhere, an event costs a few atomic reads, and
 // a few hundred events a second take a place in a ring in memory, so that a new
-// reader sees what went before.
+// reader sees earlier events.
 package events

@@ -95,7 +95,7 @@ func restoredUnderServer(t *testing.T, store string, backup, restore func()) {
 		return nil
 	})
 	if waited := time.Since(began); waited < maxTTL {
-		t.Errorf("a lease was granted %s after the restore began: one of before may be valid", waited)
+		t.Errorf("a lease was granted %s after the restore began: an earlier one may be valid", waited)
 	}
 	t.Logf("granted %s after the restore", time.Since(restored).Round(time.Millisecond))
 }

@@ -145,7 +145,7 @@ func TestWhereTheConnectionComesFrom(t *testing.T) {
 	}
 	checks("the usual file", "Bearer from-config")
 	t.Setenv("FENCELOCK_BEARER_TOKEN", "from-variable")
-	checks("a variable goes before the file", "Bearer from-variable")
+	checks("a variable overrides the file", "Bearer from-variable")
 	t.Setenv("FENCELOCK_BEARER_TOKEN", "wrong")
 	do(t, "ls").wants(t, "a wrong credential", cli.ExitDenied, "", "does not know this caller")
 	do(t, "run", "r", "--", "true").wants(t, "a wrong credential", cli.ExitDenied, "", "does not know this caller")

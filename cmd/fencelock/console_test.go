@@ -88,7 +88,7 @@ func newPage(t *testing.T, p *process) *page {
 	ctx, cancel = context.WithTimeout(ctx, 6*time.Minute)
 	t.Cleanup(cancel)
 	c := &page{t: t, p: p, ctx: ctx}
-	// A resource without a guarded record is no mistake of the page.
+	// A resource without a guarded record is not a mistake of the page.
 	c.expect("status of 404 (Not Found) " + p.url + "/history?")
 	c.expect(networkChanged)
 	chromedp.ListenTarget(ctx, c.listen)

@@ -167,7 +167,7 @@ func TestEtcdIsRestored(t *testing.T) {
 	p.untilReady()
 	took := time.Since(restored)
 	if took < maxTTL {
-		t.Errorf("it serves %s after the restore: leases of before may live for %s", took, maxTTL)
+		t.Errorf("it serves %s after the restore: earlier leases may live for %s", took, maxTTL)
 	}
 	t.Logf("service is back %s after the restore, with a longest TTL of %s", took.Round(time.Millisecond), maxTTL)
 	if risen := p.acquire(`{"resource":"a","ttl_ms":2000}`); risen.FencingToken <= lost.FencingToken {

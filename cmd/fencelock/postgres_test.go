@@ -308,12 +308,12 @@ func TestPostgresFailsOverWithoutTheLastCommits(t *testing.T) {
 	heir := startUnready(t, "http", http.DefaultClient, "FENCELOCK_STORE="+both(t, standby, standby), guard, "FENCELOCK_MAX_TTL=2s", patient)
 	resp, err := heir.try(t.Context(), nil, "POST", "/locks", `{"resource":"lost","ttl_ms":2000}`)
 	if err != nil || resp.StatusCode != http.StatusServiceUnavailable {
-		t.Errorf("it grants while leases of before may live: %v, %v", resp, err)
+		t.Errorf("it grants while earlier leases may live: %v, %v", resp, err)
 	}
 	heir.untilReady()
 	took := time.Since(promoted)
 	if took < maxTTL {
-		t.Errorf("it serves %s after the promotion: leases of before may live for %s", took, maxTTL)
+		t.Errorf("it serves %s after the promotion: earlier leases may live for %s", took, maxTTL)
 	}
 	t.Logf("service is back %s after the promotion, with a longest TTL of %s", took.Round(time.Millisecond), maxTTL)
 

@@ -274,7 +274,7 @@ func TestTLSAndCertificates(t *testing.T) {
 			t.Errorf("HTTP/%d over TLS, want 2", resp.ProtoMajor)
 		}
 		q.wants(q.ask(nil, "POST", "/locks", `{"resource":"orders/1"}`), http.StatusForbidden)
-		// A bearer token goes before the certificate, for better or worse.
+		// A bearer token overrides the certificate, for better or worse.
 		q.wants(q.ask(nil, "POST", "/locks", `{"resource":"orders/`+name+`"}`, bearer(worker)), http.StatusCreated)
 		q.wants(q.ask(nil, "GET", "/leases/current", "", bearer(worker), "Fencelock-Lease: "+lease.LeaseID), http.StatusNotFound)
 		q.wants(q.ask(nil, "GET", "/leases/current", "", bearer("wrong"), "Fencelock-Lease: "+lease.LeaseID), http.StatusUnauthorized)

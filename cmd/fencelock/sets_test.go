@@ -314,10 +314,10 @@ func TestSoakSetsChange(t *testing.T) {
 		}
 	}
 	slices.Sort(during)
-	t.Logf("%d requests before, p99 %s; %d during the changes, p50 %s, p99 %s, longest %s: %.1f %% slower than twice the p99 of before; %d leases passed on",
+	t.Logf("%d requests before, p99 %s; %d during the changes, p50 %s, p99 %s, longest %s: %.1f %% slower than twice the earlier p99; %d leases passed on",
 		len(before), p99, len(during), during[len(during)/2], during[len(during)*99/100], during[len(during)-1], 100*float64(slow)/float64(len(during)), e.grants)
 	if 10*slow > len(during) {
-		t.Errorf("%d of %d requests were slower than twice the p99 of before", slow, len(during))
+		t.Errorf("%d of %d requests were slower than twice the earlier p99", slow, len(during))
 	}
 	for _, err := range e.wrong {
 		t.Error(err)

@@ -100,7 +100,7 @@ func TestTraces(t *testing.T) {
 	}
 	for _, span := range c.named("acquire") {
 		if !parents[string(span.GetParentSpanId())] {
-			t.Errorf("an acquire is no child of its request")
+			t.Errorf("an acquire is not a child of its request")
 		}
 		if got := attributeOf(span.GetAttributes(), "fencelock.outcome"); got != "granted" {
 			t.Errorf("outcome %q", got)

@@ -19,7 +19,7 @@ const (
 	benchSlice    = time.Second // of one kind, before the other's turn
 )
 
-// BenchmarkGuard measures what a guarded transaction costs, in times of a plain one, on a
+// BenchmarkGuard measures what a guarded transaction costs, relative to a plain one, on a
 // server that syncs to disk. Both take turns, so that whatever else the machine does hits
 // both: an iteration is a turn of each, and the ratio is their median.
 func BenchmarkGuard(b *testing.B) {

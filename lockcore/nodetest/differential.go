@@ -293,7 +293,7 @@ func (p *pair) run(c command) {
 	}
 }
 
-// lines are those of a command that is no operation and no fault.
+// lines are those of a command that is neither an operation nor a fault.
 func (p *pair) lines(c command) []string {
 	seen := p.observed()
 	epoch := seen.Epoch + node.Epoch(c.Epoch)

@@ -787,7 +787,7 @@ func TestNodeThatMissedTheLastMap(t *testing.T) {
 
 // A change is made and the opposite one, and the servers know the first sets alone. An
 // operator of the first change that looked before it all, and one that names the generation
-// of then, must change nothing: all leases would be lost.
+// that was current at that time, must change nothing: all leases would be lost.
 func TestChangeOfAnEarlierGeneration(t *testing.T) {
 	t.Parallel()
 	withSets(t, 2, "a", func(a *atlas) {

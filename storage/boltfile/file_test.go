@@ -354,8 +354,8 @@ func TestCutWhileOpen(t *testing.T) {
 				}))
 				wantDamage(t, file.Err())
 				<-file.Damaged()
-				wantDamage(t, file.View(func(*bbolt.Tx) error { t.Error("it was read once more"); return nil }))
-				wantDamage(t, file.Update(func(*bbolt.Tx) error { t.Error("it was written once more"); return nil }))
+				wantDamage(t, file.View(func(*bbolt.Tx) error { t.Error("it was read again"); return nil }))
+				wantDamage(t, file.Update(func(*bbolt.Tx) error { t.Error("it was written again"); return nil }))
 				if err := file.Close(); err != nil {
 					t.Error(err)
 				}

@@ -67,7 +67,7 @@ func TestRestore(t *testing.T) {
 			later := openStore(t, url)
 			after := statusOf(t, later)
 			if after.Incarnation == before.Incarnation {
-				t.Error("a server that starts after the restore sees the incarnation of before")
+				t.Error("a server that starts after the restore sees the earlier incarnation")
 			}
 			if got := statusOf(t, s); got != after {
 				t.Errorf("a server that ran sees %v, one that started sees %v", got, after)

@@ -736,7 +736,7 @@ func TestClaimsThatComeLate(t *testing.T) {
 	}
 	commit(12, "")
 	if got := claim(11, "a"); got != "a" {
-		t.Errorf("the claim of before a commit is %q, want a", got)
+		t.Errorf("the claim before a commit is %q, want a", got)
 	}
 	commit(13, "a")
 	if got := claim(11, "a"); got != "" {
@@ -758,7 +758,7 @@ func TestABranchOfTheLog(t *testing.T) {
 		"the next entry":                        {"c3", "c2", 3, nil},
 		"another head":                          {"c2", "", 2, nil},
 		"a head of another entry":               {"x2", "", 2, errBranch},
-		"a head of before":                      {"c1", "", 1, errBranch},
+		"an earlier head":                       {"c1", "", 1, errBranch},
 		"an entry after another one":            {"x3", "x2", 3, errBranch},
 		"an entry in the place of one that was": {"x2", "c1", 2, errBranch},
 		"a log that has begun again":            {"", "", 2, nil},

@@ -156,7 +156,7 @@ func promote(t *testing.T, standby *testenv.PG) {
 		status := incarnationOf(t, s)
 		if status.Unfit == "" {
 			if strings.HasPrefix(status.Incarnation, "00000001/") {
-				t.Errorf("the first state after the promotion is that of before: %+v", status)
+				t.Errorf("the first state after the promotion is the earlier one: %+v", status)
 			}
 			break
 		}

@@ -2,7 +2,7 @@
 // may share. It is a service of storage/optimistic, which says how transactions are
 // serialised.
 //
-// A transaction is one request. It deletes the only znode below head, which bears the id of
+// A transaction is one request. It deletes the only znode below head, named by the id of
 // the commit that the server has read last, and creates one with its own id. So it fails if
 // another commit was first, also after a restore. The same request writes the znode head,
 // creates the entry log/<number>, and deletes old ones. Each entry has the head that came

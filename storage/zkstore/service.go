@@ -63,7 +63,7 @@ func (s *service) progress() (read, of int) { return int(s.got.Load()), int(s.of
 
 // The znodes, below the path.
 const (
-	headName   = "head"   // the head; below it one znode that bears the commit's id
+	headName   = "head"   // the head; below it one znode, named by the commit's id
 	logName    = "log"    // a reading of the clock; below it the entries, by their numbers
 	claimsName = "claims" // below it the servers that claim a turn
 	topicsName = "topics"

@@ -556,7 +556,7 @@ function ofBreaks(resource: string, lease: object): Call {
 
 function ofResource(operation: string, resource: string): Call {
   const name = encoded(resource);
-  // The name once more, where no proxy rewrites it.
+  // The name again, where no proxy rewrites it.
   return { operation, resource, method: 'GET', path: `/locks/${name}`, headers: { 'Fencelock-Resource': name } };
 }
 

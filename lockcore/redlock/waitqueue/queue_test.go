@@ -491,7 +491,7 @@ func TestATryThatOvertakesItsRelease(t *testing.T) {
 				}
 				q.Postpone(w, time.Hour, MetLease)
 				if tries(q, w) {
-					t.Error("it tries for a release of before")
+					t.Error("it tries for an earlier release")
 				}
 			})
 		})

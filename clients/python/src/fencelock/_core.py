@@ -533,7 +533,7 @@ class Protocol:
 
     def inspect(self, resource: str) -> Steps[LockState]:
         name = urllib.parse.quote(checked(resource), safe="")
-        # The name once more, where no proxy rewrites it.
+        # The name again, where no proxy rewrites it.
         header = (("Fencelock-Resource", name),)
         _, answer = yield from self._call(f"inspect {shown(resource)}", "GET", "/locks/" + name, None, header, resource=resource)
         return lock_state(answer)

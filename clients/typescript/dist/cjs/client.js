@@ -498,7 +498,7 @@ function ofBreaks(resource, lease) {
 }
 function ofResource(operation, resource) {
     const name = encoded(resource);
-    // The name once more, where no proxy rewrites it.
+    // The name again, where no proxy rewrites it.
     return { operation, resource, method: 'GET', path: `/locks/${name}`, headers: { 'Fencelock-Resource': name } };
 }
 function ofRecord(operation, resource, method) {
