@@ -23,22 +23,23 @@ func (l *Mapped) Release(ctx context.Context, id keyring.LeaseID, keep time.Dura
 
 // releaseRound is one round of releases of a lease.
 func (l *Mapped) releaseRound(ctx context.Context, id keyring.LeaseID, keep time.Duration) ballot {
-	return l.endRound(ctx, l.releaseOp(id, keep), (*ballot).releaseDecided)
+	return l.endRound(ctx, l.releaseOp(id, keep), (*ballot).releaseDecided, keep == 0)
 }
 
 // endRound repeats a release, a release-after or a break in each newer epoch that it
-// meets (rule 8), within the time limit of one round.
-func (l *Mapped) endRound(ctx context.Context, op node.Op, decided func(*ballot) bool) ballot {
+// meets (rule 8), within the time limit of one round. If it hands over, this server's first
+// waiter for the resource asks for it right behind.
+func (l *Mapped) endRound(ctx context.Context, op node.Op, decided func(*ballot) bool, handsOver bool) ballot {
 	var freed nodeSet // had the lock until an earlier try
 	end := time.Now().Add(l.cfg.NodeTimeout)
 	for try := 1; ; try++ {
 		op.Epoch = l.members.Epoch()
-		if op.Kind == node.OpRelease {
+		if handsOver {
 			op.Ticket.Server = l.queue.AsksBehind(op.Resource)
 		}
 		r := startRound(l.nodes, op, time.Until(end), decided, l.afterRelease)
 		ended := func() {}
-		if op.Kind == node.OpRelease {
+		if handsOver {
 			ended = l.queue.Released(op.Resource)
 		}
 		b := r.wait(ctx)
@@ -144,8 +145,8 @@ func (l *Mapped) HeldByKey(ctx context.Context, req *Request) (bool, error) {
 // Break ends the lease of a resource with that token, or whatever lease it has for token 0,
 // and votes without a quorum. Once a quorum has done the break no lease up to the token is
 // extended any more: those nodes have no lock of it, and their counters are past its token.
-// A later lease is left alone, whatever has changed since the look (rule 28). Errors:
-// ErrNotHeld, *OtherLeaseError, *QuorumError.
+// A later lease is left alone, whatever has changed since the look: before any lock is deleted
+// a quorum counts past the token (rule 28). Errors: ErrNotHeld, *OtherLeaseError, *QuorumError.
 func (l *Mapped) Break(ctx context.Context, resource string, token fencing.Token) error {
 	b, err := l.read(ctx, resource, func(*ballot) bool { return false }) // every node that answers in time
 	if err != nil {
@@ -159,8 +160,13 @@ func (l *Mapped) Break(ctx context.Context, resource string, token fencing.Token
 	if err != nil {
 		return err
 	}
+	// A release of what nobody has takes the counters past the token, and nothing else.
+	count := node.Op{Kind: node.OpRelease, Map: l.name, Resource: resource, Owner: l.random.Word(), Token: token}
+	if counted := l.endRound(ctx, count, (*ballot).breakDecided, false); counted.usable() < l.quorum {
+		return l.quorumError(resource, &counted)
+	}
 	op := node.Op{Kind: node.OpBreak, Map: l.name, Resource: resource, Token: token}
-	broken := l.endRound(ctx, op, (*ballot).breakDecided)
+	broken := l.endRound(ctx, op, (*ballot).breakDecided, false)
 	if broken.usable() < l.quorum {
 		return l.quorumError(resource, &broken)
 	}

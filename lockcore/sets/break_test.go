@@ -45,6 +45,49 @@ func TestLateBreakLeavesTheNextLease(t *testing.T) {
 	}
 }
 
+// Rule 28. Node 2 counts ahead, by a vote of an attempt that failed, so a break of whatever
+// there is has its token from there. The break reaches no other node in time, and is answered
+// 503. The next lease is granted on the others with a smaller token, and then the break
+// arrives there: it leaves that lease.
+func TestFailedBreakLeavesTheNextLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, stop := newArena(t, 3, 2)
+		defer func() { stop(); time.Sleep(time.Minute) }() // for what is on its way
+		holder, operator := a.servers[0], a.servers[1]
+		stray := node.Op{Kind: node.OpRelease, Epoch: node.Epoch(operator.Status().Nodes[1].Epoch), Resource: "r", Owner: "stray", Token: a.must(holder, lockcore.AcquireRequest{Resource: "r", TTL: time.Second}).Token + 10}
+		time.Sleep(2 * time.Second)
+		a.models[1].Apply(stray)
+		stray.Kind, stray.TTL = node.OpAcquire, 30*time.Second
+		if vote := a.models[1].Apply(stray); vote.Outcome != node.Granted {
+			t.Fatalf("%+v", vote)
+		}
+		for _, n := range []int{1, 3} {
+			w := a.wires[1][n-1]
+			w.set(func() {
+				w.hook = func(op node.Op) time.Duration {
+					if op.Kind != node.OpRead {
+						return 5 * time.Second
+					}
+					return 0
+				}
+			})
+		}
+		if err := operator.Break(t.Context(), "r", 0); !errors.Is(err, lockcore.ErrNoQuorum) {
+			t.Fatalf("the break came to %v", err)
+		}
+		second := a.wires[0][1]
+		second.set(func() { second.down, second.dark = true, true })
+		next := a.must(holder, lockcore.AcquireRequest{Resource: "r", TTL: 30 * time.Second})
+		if next.Token > stray.Token {
+			t.Fatalf("the next lease has token %d, and the break %d", next.Token, stray.Token)
+		}
+		time.Sleep(10 * time.Second) // the break has arrived, again and again
+		if _, err := holder.Extend(t.Context(), next.ID, 0); err != nil {
+			t.Errorf("the lease has its lock on %v: %v", a.on("r"), err)
+		}
+	})
+}
+
 // Rule 28. Node 3 has missed many leases, and the break of the last of them. It grants the
 // next lease far less than its token, and does not hear the confirm; the holder's extend
 // counts on that lock. The break, which arrives then, leaves it.

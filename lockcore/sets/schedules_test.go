@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -153,11 +154,11 @@ func (a *arena) must(l *sets.Locker, req lockcore.AcquireRequest) lockcore.Lease
 	return lease
 }
 
-// delay makes operations of a kind arrive after the node's time limit.
-func (w *wire) delay(kind node.OpKind) {
+// delay makes operations of these kinds arrive after the node's time limit.
+func (w *wire) delay(kinds ...node.OpKind) {
 	w.set(func() {
 		w.hook = func(op node.Op) time.Duration {
-			if op.Kind == kind {
+			if slices.Contains(kinds, op.Kind) {
 				return 200 * time.Millisecond
 			}
 			return 0
@@ -172,7 +173,7 @@ func (w *wire) delay(kind node.OpKind) {
 func TestBrokenWhereAnothersVoteStands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, stop := newArena(t, 3, 3)
-		defer stop()
+		defer func() { stop(); time.Sleep(time.Minute) }() // for what is on its way
 		holder, other, operator := a.servers[0], a.servers[1], a.servers[2]
 		a.cut(true, 3) // node 3 knows less than was given
 		for range 3 {
@@ -188,7 +189,7 @@ func TestBrokenWhereAnothersVoteStands(t *testing.T) {
 		if on := a.on("r"); len(on) != 3 {
 			t.Fatalf("the vote is not there: %v", on)
 		}
-		a.wires[2][1].delay(node.OpRelease) // the break reaches node 2 late
+		a.wires[2][1].delay(node.OpRelease, node.OpBreak) // the break reaches node 2 late
 		if err := operator.Break(t.Context(), "r", 0); err != nil {
 			t.Fatal(err)
 		}
@@ -222,7 +223,7 @@ func TestBreakLooksAgain(t *testing.T) {
 			t.Fatalf("%+v", stray)
 		}
 		a.wires[1][0].delay(node.OpRead)
-		a.wires[1][1].delay(node.OpRelease)
+		a.wires[1][1].delay(node.OpRelease, node.OpBreak)
 		broken := operator.Break(t.Context(), "r", 0)
 		time.Sleep(time.Millisecond)
 		_, extended := holder.Extend(t.Context(), lease.ID, 60*time.Second)
