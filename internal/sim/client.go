@@ -399,7 +399,7 @@ func (c *client) cancel(s *server, request *action) *action {
 // breaks is what an operator does: it ends the last lease that it has heard of, or the one
 // that it has broken before, or (token 0) whatever lease there is.
 func (c *client) breaks(s *server, resource string) *action {
-	const rounds = 3 // a look, the counters, the break
+	const rounds = 4 // a look, the counters, the counting past the token, the break
 	l := c.w.check.ledger(resource)
 	token := []fencing.Token{0, l.largest, l.largest, l.mayBreak}[c.rng.IntN(4)]
 	return &action{

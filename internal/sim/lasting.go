@@ -60,7 +60,8 @@ func (c *checker) lasts(d *completion) {
 // finds checks that a request which repeats another one finds the lease that its key has at
 // once, whoever waits, and is told so at no limit of its caller.
 func (c *checker) finds(d *completion) {
-	if d.verb != "acquire" || d.key == "" || errors.Is(d.err, context.Canceled) || d.kept() {
+	full := errors.Is(d.err, lockcore.ErrTooManyWaiters) // the server asked no node
+	if d.verb != "acquire" || d.key == "" || errors.Is(d.err, context.Canceled) || full || d.kept() {
 		return
 	}
 	found := 0

@@ -29,6 +29,7 @@ type Mutant struct {
 	force     bool                  // nodes that do not answer count as lost
 	longer    bool                  // leases are longer than any quarantine
 	careless  bool                  // nothing is retracted
+	blunt     bool                  // a break deletes locks before a quorum counts past its token
 	keeps     bool                  // what an acquisition of several took, before it failed, is not released
 	idle      bool                  // what an acquisition of several has taken is not extended until it is complete
 	unheeded  bool                  // a node whose clock has jumped is not expelled
@@ -63,6 +64,7 @@ var Mutants = []Mutant{
 	{Rule: "1", Name: "unequal grants are not confirmed", wrap: func(n *simNode) rules { return unconfirmed{n.model} }, quick: true},
 	hunted(replica.ConfirmsForAnyOwner, Mutant{plan: messy}),
 	hunted(replica.ConfirmsAnyGrant, Mutant{plan: crossed}),
+	hunted(replica.ConfirmsFoundLocks, Mutant{plan: abrupt, soak: true}),
 	hunted(replica.ExtendsAnyGrant, Mutant{plan: revenants, quick: true}),
 	hunted(replica.ReleasesAnyGrant, Mutant{plan: reusing, quick: true}),
 	hunted(replica.RetractsAnyAttempt, Mutant{plan: reusing, quick: true}),
@@ -113,6 +115,7 @@ var Mutants = []Mutant{
 	{Rule: "26", Name: "a node set that is down stops the others", front: func(s service) service { return allOrNothing{s} }, plan: apart, soak: true},
 	hunted(replica.KeepsOwner, Mutant{plan: holding, quick: true}),
 	hunted(replica.BreaksAnyGrant, Mutant{plan: breaking, quick: true}),
+	{Rule: "28", Name: "a break deletes locks before a quorum counts past its token", blunt: true, plan: ahead, soak: true},
 	{Rule: "29", Name: "a node counts the leases of a resource with slots", counted: true, wrap: func(n *simNode) rules { return counting{n.model, n} }, plan: crowd, quick: true},
 	hunted(replica.IgnoresScope, Mutant{plan: twins, quick: true}),
 	{Rule: "29", Name: "an owner may have several slots, and a retry takes any", weak: replica.IgnoresScope, unseen: true, plan: twins, quick: true},
@@ -151,7 +154,7 @@ func (m Mutant) Catches(v *Violation) bool {
 
 // liveness: what is wrong about the mutant is that something stays or does not come.
 func (m Mutant) liveness() bool {
-	return m.weak&replica.KeepsTickets != 0 || m.mute || m.outcast || m.careless || m.keeps || m.rashly || m.lasting || m.timeless || m.halves || m.sealsOld || m.weak&replica.QueuesOwners != 0 || m.front != nil
+	return m.weak&(replica.KeepsTickets|replica.ConfirmsFoundLocks) != 0 || m.mute || m.outcast || m.careless || m.keeps || m.rashly || m.lasting || m.timeless || m.halves || m.sealsOld || m.weak&replica.QueuesOwners != 0 || m.front != nil
 }
 
 // rash expels the nodes after so many looks, whatever the others do.
@@ -210,6 +213,10 @@ func (m Mutant) change(msg *message) (reply node.Reply, answered bool) {
 		msg.op = &longer
 	case m.careless && msg.op.Kind == node.OpRetract:
 		return reply, true
+	case m.blunt && msg.op.Kind == node.OpAcquire:
+		msg.w.askers[msg.op.Owner] = true
+	case m.blunt && msg.op.Kind == node.OpRelease: // one of what nobody asked for is a break that counts
+		return node.Reply{Outcome: node.NotHeld}, !msg.w.askers[msg.op.Owner]
 	}
 	return reply, false
 }

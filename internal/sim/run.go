@@ -53,7 +53,7 @@ func run(t *testing.T, plan Plan, keep bool) (result Result) {
 }
 
 func newWorld(plan Plan, keep bool) *world {
-	w := &world{plan: plan, began: time.Now(), instant: -1, fates: newFates(plan.Seed), stir: make(chan struct{}, 1), keyed: make(map[string]bool)}
+	w := &world{plan: plan, began: time.Now(), instant: -1, fates: newFates(plan.Seed), stir: make(chan struct{}, 1), keyed: make(map[string]bool), askers: make(map[string]bool)}
 	w.trace = trace{hash: fnvOffset, keep: keep}
 	w.alarm = time.NewTimer(time.Hour)
 	for i := range plan.Resources {

@@ -19,7 +19,7 @@ var scenes = []struct {
 	{"revived", revived}, {"crossing", crossing}, {"again", again}, {"reloading", reloading}, {"flushed", flushed},
 	{"duels", duels}, {"unreachable", unreachable}, {"relapse", relapse}, {"missing", missing}, {"shortening", shortening},
 	{"revenants", revenants}, {"holding", holding}, {"crossed", crossed}, {"low carried", lowCarried}, {"again under its key", reusing},
-	{"sparing", sparing}, {"keeping", keeping}, {"breaking", breaking}, {"stray votes", strayVotes}, {"refusing", refusing}, {"rings", rings}, {"gathering", gathering}, {"partly", partly},
+	{"sparing", sparing}, {"keeping", keeping}, {"breaking", breaking}, {"stray votes", strayVotes}, {"ahead", ahead}, {"abrupt", abrupt}, {"refusing", refusing}, {"rings", rings}, {"gathering", gathering}, {"partly", partly},
 	{"slots", slotted}, {"slots of a key", twins},
 	{"several again", severalAgain}, {"apart", apart}, {"jumping", jumping}, {"set back", setBack}, {"sleeping", sleeping}, {"alone", alone},
 	{"growing", growing}, {"losing", losing}, {"unread", unread},
@@ -416,6 +416,14 @@ func strayVotes(p *Plan) {
 	p.scene(2*ttl, func(at func(time.Duration) time.Duration, c cast) { p.fault(at(0), Isolate, ttl, c.laggards...) })
 }
 
+// ahead: as with stray votes, but breaks are long on their way, so that one with the token of
+// a node that counts ahead reaches the others when they have granted a later lease.
+func ahead(p *Plan) {
+	strayVotes(p)
+	p.Resources, p.Breaks = 1, 0.3
+	p.Tardy[1].Chance = 0.7
+}
+
 // refusing: leases are given while the laggards are cut off, and then extended on one node
 // alone. Of the other nodes each of two servers reaches one, so that the attempts through it
 // have its vote, and fail; and what retracts the votes and releases the lease is long on its
@@ -468,6 +476,17 @@ func impatient(p *Plan) {
 	p.Queues, p.Wait, p.Slots, p.Several, p.Resources, p.Servers, p.Clients = true, 8*time.Second, 2, 0.2, 3, 3, 8
 	p.MaxTTL, p.Length = 8*time.Second, 40*time.Second // what stays locked for nobody is seen long before it expires
 	p.Stubborn, p.Cancels, p.Forget, p.Faults = p.Seed%2 == 0, 0.5, 0, nil
+}
+
+// abrupt: a server that reaches a part of the nodes has them count ahead. Then clients hang up in
+// the middle of an acquisition, and repeat it at another server.
+func abrupt(p *Plan) {
+	impatient(p)
+	p.Wait, p.Queues, p.Slots, p.Several, p.Resources, p.Cancels = 0, false, 0, 0, 1, 0
+	p.HangUp, p.Delay, p.NodeTimeout, p.Stubborn = 0.7, 3*time.Millisecond, 300*time.Millisecond, true
+	p.scene(time.Second, func(at func(time.Duration) time.Duration, c cast) {
+		p.fault(at(0), Isolate, 300*time.Millisecond, c.laggards...)
+	})
 }
 
 // twins: clients ask twice for a slot under one key, at the same time and one after the other.

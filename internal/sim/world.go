@@ -38,6 +38,7 @@ type world struct {
 	arrivals events // of requests at nodes
 	seq      uint64
 	keyed    map[string]bool // the owners of idempotency keys
+	askers   map[string]bool // the owners that acquires named, where a mutant has to know
 	complete int             // how many changes of the node sets are complete
 	mapNames []string        // of the plan's maps
 	alarm    *time.Timer

@@ -58,7 +58,7 @@ func (t Ticket) Before(other Ticket) bool {
 // Each kind uses these fields and no others:
 //
 //	Acquire       Resource, Owner, TTL, Meta, Attempt, Scope, Ticket; Epoch, Map
-//	Confirm       Resource, Owner, Token; Epoch, Map
+//	Confirm       Resource, Owner, Token, Attempt; Epoch, Map
 //	Extend        Resource, Owner, Token, TTL, Attempt; Epoch, Map
 //	Release       Resource, Owner, Token; Epoch, Map
 //	ReleaseAfter  Resource, Owner, Token, TTL; Epoch, Map
@@ -111,8 +111,8 @@ type Op struct {
 	// An acquire notes the Attempt with the lock that it creates or finds. A retract
 	// removes its Attempt from that note, and deletes the lock with the last one, so
 	// that a failed attempt never removes a vote that another attempt may have
-	// counted. Once more than MaxAttempts were noted, no retract deletes the lock. An
-	// extend notes its Attempt, too; one without, of a lease that was given to its
+	// counted. Once more than MaxAttempts were noted, no retract deletes the lock. A
+	// confirm is refused where a later Attempt has found the lock. An extend notes its Attempt, too; one without, of a lease that was given to its
 	// caller, leaves the lock to no retract. A retract without an Attempt deletes a lock
 	// that was created without one.
 	Attempt string

@@ -100,7 +100,7 @@ func (a *acquisition) step(change func(*attempt) effects) {
 	if e.confirm != 0 && a.confirm == nil {
 		a.confirm = &node.Op{
 			Kind: node.OpConfirm, Epoch: a.acquire.Epoch, Map: a.acquire.Map, Resource: a.acquire.Resource,
-			Owner: a.acquire.Owner, Token: token, Deadline: time.Now().Add(a.limit),
+			Owner: a.acquire.Owner, Attempt: a.acquire.Attempt, Token: token, Deadline: time.Now().Add(a.limit),
 		}
 	}
 	confirm := a.confirm

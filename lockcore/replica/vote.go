@@ -180,6 +180,12 @@ func withAttempt(attempts, attempt string) string {
 	return attempts + "," + attempt
 }
 
+// foundSince reports whether another attempt has found the lock after this one: it may have
+// been told the present grant. A lock whose attempts are not all known tells nothing.
+func (l *lock) foundSince(attempt string) bool {
+	return attempt != "" && l.keyed() && l.attempts != shared && l.attempts != attempt && !strings.HasSuffix(l.attempts, ","+attempt)
+}
+
 func (t *Txn) held(resource string, l *lock, left time.Duration) node.Reply {
 	return node.Reply{
 		Outcome: node.Held, Grant: l.grant, Remaining: whole(left), TTL: l.ttl,
@@ -210,7 +216,7 @@ func (t *Txn) owned(op *node.Op, anyGrant Weakness) (l lock, left time.Duration)
 
 func (t *Txn) confirm(op *node.Op) node.Reply {
 	l, left := t.owned(op, ConfirmsAnyGrant)
-	if left == 0 && !t.weak(ConfirmsForAnyOwner) {
+	if left == 0 && !t.weak(ConfirmsForAnyOwner) || l.foundSince(op.Attempt) && !t.weak(ConfirmsFoundLocks) {
 		return notHeld()
 	}
 	if last, _ := t.counter(op.Resource); last < op.Token {

@@ -8,6 +8,7 @@ type Weakness uint64
 const (
 	ConfirmsForAnyOwner Weakness = 1 << iota
 	ConfirmsAnyGrant
+	ConfirmsFoundLocks
 	ExtendsAnyGrant
 	ReleasesAnyGrant
 	RetractsAnyAttempt
@@ -61,6 +62,7 @@ type Registered struct {
 var Weaknesses = []Registered{
 	{Weakness: ConfirmsForAnyOwner, Rule: "2", Name: "confirm does not ask who owns the lock"},
 	{Weakness: ConfirmsAnyGrant, Rule: "3", Name: "confirm takes any grant of the lease"},
+	{Weakness: ConfirmsFoundLocks, Rule: "3", Name: "an attempt confirms a lock that a later one has found"},
 	{Weakness: ExtendsAnyGrant, Rule: "3", Name: "extend takes any grant of the lease"},
 	{Weakness: ReleasesAnyGrant, Rule: "3", Name: "a release takes a later lease under its key"},
 	{Weakness: RetractsAnyAttempt, Rule: "3", Name: "a retraction takes a vote that other attempts may count"},

@@ -14,6 +14,7 @@ func (p *packer) op(op *node.Op) {
 		p.acquire(op)
 	case node.OpConfirm:
 		p.owned("c", op)
+		p.strs(op.Attempt)
 	case node.OpExtend:
 		p.owned("e", op)
 		p.int(op.TTL.Milliseconds())

@@ -9,7 +9,7 @@
 --       a lock ttl tail                       acquire without idempotency key and ticket; the lock's record is the grant and tail
 --       i lock ttl tail used scope            acquire with idempotency key and without ticket; used is the key that has the scope
 --       w lock owner ttl attempt scope meta id server arrival holder keyed   acquire with a ticket; keyed "1" or ""
---       c lock owner token                    confirm
+--       c lock owner token attempt            confirm
 --       e lock owner token ttl attempt        extend
 --       r lock token front server             release; the record begins with front if the grant is the token and the owner this one;
 --                                             server asks for the lock right behind it, if not ""
@@ -357,14 +357,20 @@ local function define_rules()
     return acquire_with(lock, owner, ttl, attempt, scope, meta, '')
   end
 
-  local function confirm(lock, owner, token)
+  -- Whether another attempt has found the lock after this one: it may have been told the
+  -- present grant. A lock whose attempts are not all known tells nothing.
+  local function found_since(note, attempt)
+    return attempt ~= '' and note ~= '' and note ~= '=' and match(note, '[^,]+$') ~= attempt
+  end
+
+  local function confirm(lock, owner, token, attempt)
     if refusal then return refusal end
     if unreachable(token) then return 'T' end
     local counter = 'c' .. lock
     local value = call('GET', lock)
     if not value then return 'N' end
     local grant, holder, note, ttl, meta = parse(value)
-    if holder ~= owner or tonumber(grant) > token then return 'N' end -- rules 2 and 3
+    if holder ~= owner or tonumber(grant) > token or found_since(note, attempt) then return 'N' end -- rules 2 and 3
     if effective(counter) < token then set_counter(counter, token) end
     if tonumber(grant) < token then -- so that a retry and a reader see the token
       call('SET', lock, record(text(token), holder, note, ttl, meta), 'KEEPTTL')
@@ -554,7 +560,7 @@ local function define_rules()
       a = acquire, i = acquire, w = acquire_with, c = confirm, e = extend, r = release, k = release_after, b = break_up_to, t = retract,
       g = read, n = enqueue, d = dequeue, f = forget, h = heartbeat,
     },
-    arguments = { a = 3, i = 5, w = 11, c = 3, e = 5, r = 4, k = 4, b = 2, t = 4, g = 1, n = 6, d = 5, f = 4, h = 2 },
+    arguments = { a = 3, i = 5, w = 11, c = 4, e = 5, r = 4, k = 4, b = 2, t = 4, g = 1, n = 6, d = 5, f = 4, h = 2 },
   }
 end
 
