@@ -32,11 +32,12 @@ func (l *ledger) newest(owner string, part lockcore.LeasePart, now time.Duration
 
 // stands reports whether the lease that was believed in when the call began must still be
 // there: nobody has ended it since it was asked for (a break may find what one of several
-// resources has got already), and nothing has happened since it was granted.
+// resources has got already), nothing has happened since it was granted, and since then all
+// nodes have voted in one epoch: otherwise a repeat may find too few of its locks.
 func (c *checker) stands(d *completion, i int) bool {
 	l, s := c.ledger(d.parts[i].Resource), d.floors[i].believed
 	ended := s.until <= d.at || s.token <= l.mayBreak || l.breaking > 0 || l.since[d.owner] <= l.breakEnd || l.largest != s.token
-	return c.w.quietNetwork() && !c.acrossCalm(d) && !c.w.plan.Twins && c.w.struck <= s.from && !ended && !l.blind[d.owner]
+	return c.w.quietNetwork() && !c.acrossCalm(d) && !c.w.plan.Twins && max(c.w.struck, c.w.parted) <= s.from && !ended && !l.blind[d.owner]
 }
 
 // acrossCalm: the call began on a network that lost messages, and ended on one that does not.

@@ -136,6 +136,19 @@ func (n *simNode) votes() bool {
 	return err == nil && !n.down && seen.Admitted && seen.Unfit == ""
 }
 
+// agreed reports whether all nodes of each set vote in one epoch.
+func (w *world) agreed() bool {
+	epochs := make(map[int]node.Epoch)
+	for _, n := range w.nodes {
+		seen, err := n.model.Observe(context.Background())
+		if epoch, known := epochs[n.set]; err != nil || n.down || !seen.Admitted || known && epoch != seen.Epoch {
+			return false
+		}
+		epochs[n.set] = seen.Epoch
+	}
+	return true
+}
+
 // locked lists what is locked on the node, in an admitted one; without the locks that
 // no attempt may retract, if they are not asked for.
 func (n *simNode) locked(bound bool) []string {

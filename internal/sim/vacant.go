@@ -65,6 +65,9 @@ const (
 func (c *checker) lookForVacant() {
 	c.w.after(lookEvery, c.lookForVacant)
 	now := c.w.now()
+	if !c.w.agreed() {
+		c.w.parted = now
+	}
 	wanted := c.wanted(now)
 	for _, name := range c.w.names {
 		c.unused(name, now)

@@ -26,6 +26,7 @@ type world struct {
 	// troubled: until when the faults so far may keep requests from their leases.
 	troubled time.Duration
 	struck   time.Duration // until when a fault was the cause of anything by itself
+	parted   time.Duration // when the nodes of a set were last seen not to vote in one epoch
 	// expelledAt is when a node was last expelled after that, because its clock had jumped.
 	expelledAt time.Duration
 

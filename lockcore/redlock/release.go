@@ -111,6 +111,9 @@ func (l *Mapped) Cancel(ctx context.Context, req *Request) (ended fencing.Token,
 			continue
 		}
 		id := keyring.LeaseID{Resource: req.Resource, Owner: owner, Token: b.largestGrant(owner)}
+		if err := l.countPast(ctx, id.Resource, id.Token); err != nil {
+			return ended, err
+		}
 		released := l.releaseRound(ctx, id, 0)
 		switch err := l.releaseResult(id, &released); {
 		case err == nil:
@@ -160,10 +163,8 @@ func (l *Mapped) Break(ctx context.Context, resource string, token fencing.Token
 	if err != nil {
 		return err
 	}
-	// A release of what nobody has takes the counters past the token, and nothing else.
-	count := node.Op{Kind: node.OpRelease, Map: l.name, Resource: resource, Owner: l.random.Word(), Token: token}
-	if counted := l.endRound(ctx, count, (*ballot).breakDecided, false); counted.usable() < l.quorum {
-		return l.quorumError(resource, &counted)
+	if err := l.countPast(ctx, resource, token); err != nil {
+		return err
 	}
 	op := node.Op{Kind: node.OpBreak, Map: l.name, Resource: resource, Token: token}
 	broken := l.endRound(ctx, op, (*ballot).breakDecided, false)
@@ -172,6 +173,17 @@ func (l *Mapped) Break(ctx context.Context, resource string, token fencing.Token
 	}
 	if broken.n-broken.count(node.NotHeld) < l.quorum {
 		return lockcore.ErrNotHeld // what was there were votes, and no lease
+	}
+	return nil
+}
+
+// countPast takes the counters of a quorum past the token, which may be larger than that of any
+// lease: what ends all up to it then ends no later lease, however late it arrives (rule 28).
+// The error is a *QuorumError.
+func (l *Mapped) countPast(ctx context.Context, resource string, token fencing.Token) error {
+	ofNobody := node.Op{Kind: node.OpRelease, Map: l.name, Resource: resource, Owner: l.random.Word(), Token: token}
+	if b := l.endRound(ctx, ofNobody, (*ballot).breakDecided, false); b.usable() < l.quorum {
+		return l.quorumError(resource, &b)
 	}
 	return nil
 }

@@ -3,11 +3,13 @@ package sets_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
 )
 
 // A request that is given up leaves nothing, whatever had become of it and whichever server
@@ -161,4 +163,55 @@ func TestFind(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Node 2 counts ahead, and has a vote of a request of the key that failed. A cancel releases up
+// to that vote's grant, reaches no other node in time, and is answered 503. The key is used
+// again, and gets a smaller token on the other nodes, where the release arrives then.
+func TestFailedCancelLeavesTheNextLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, stop := newArena(t, 3, 2)
+		defer func() { stop(); time.Sleep(time.Minute) }() // for what is on its way
+		holder, other := a.servers[0], a.servers[1]
+		req := lockcore.AcquireRequest{Resource: "r", TTL: 30 * time.Second, IdempotencyKey: "k"}
+		ahead := a.must(holder, lockcore.AcquireRequest{Resource: "r", TTL: time.Second}).Token + 10
+		time.Sleep(2 * time.Second)
+		a.models[1].Apply(node.Op{Kind: node.OpRelease, Epoch: node.Epoch(holder.Status().Nodes[1].Epoch), Resource: "r", Owner: "stray", Token: ahead})
+		late := func(server, n int, kinds ...node.OpKind) {
+			w := a.wires[server][n-1]
+			w.set(func() {
+				w.hook = func(op node.Op) time.Duration {
+					if slices.Contains(kinds, op.Kind) {
+						return 5 * time.Second
+					}
+					return 0
+				}
+			})
+		}
+		reach := func(nodes ...bool) {
+			for i, yes := range nodes {
+				w := a.wires[0][i]
+				w.set(func() { w.down, w.dark = !yes, !yes })
+			}
+		}
+		late(0, 2, node.OpRetract)
+		reach(false, true, false)
+		if _, err := holder.Acquire(t.Context(), req); !errors.Is(err, lockcore.ErrNoQuorum) {
+			t.Fatal(err)
+		}
+		late(1, 1, node.OpRead, node.OpRelease)
+		late(1, 3, node.OpRelease)
+		if _, err := other.Cancel(t.Context(), req); !errors.Is(err, lockcore.ErrNoQuorum) {
+			t.Fatalf("the cancel came to %v", err)
+		}
+		reach(true, false, true)
+		next := a.must(holder, req)
+		if next.Token > ahead {
+			t.Fatalf("the next lease has token %d, and the cancel %d", next.Token, ahead)
+		}
+		time.Sleep(8 * time.Second)
+		if _, err := holder.Extend(t.Context(), next.ID, 0); err != nil {
+			t.Errorf("the lease has its lock on %v: %v", a.on("r"), err)
+		}
+	})
 }
