@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"syscall"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
@@ -48,7 +49,7 @@ func hinted(err error, t *target) error {
 		return fmt.Errorf("etcd requires a user: write etcd://user:password@… : %w", err)
 	case strings.Contains(text, "x509:"), strings.Contains(text, "unknown certificate authority"):
 		return fmt.Errorf("the certificate of etcd is not trusted: name its authority as ?ca=/path/ca.pem in the URL: %w", err)
-	case strings.Contains(text, "tls:"), t.tls != nil && errors.Is(err, io.EOF):
+	case strings.Contains(text, "tls:"), t.tls != nil && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)): // one without TLS hangs up
 		return fmt.Errorf("no TLS connection to etcd: write etcds:// for an etcd with TLS and etcd:// for one without, and name a client certificate with ?cert= and &key= if it asks for one: %w", err)
 	case errors.As(err, new(*loginError)) && errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%w: it is running, but checks passwords slowly: look at its load and its --bcrypt-cost", err)
