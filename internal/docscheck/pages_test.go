@@ -17,7 +17,7 @@ import (
 // The budgets, in words: long pages are not read.
 const (
 	maxWordsReadme = 800
-	maxWords       = 24_629 // of everything below docs/ that is not generated
+	maxWords       = 24_642 // of everything below docs/ that is not generated
 	maxWordsBeside = 2_100  // of the pages for contributors that are beside the code
 )
 
