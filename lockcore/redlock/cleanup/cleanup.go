@@ -133,7 +133,12 @@ func (c *Cleaner) await(i int, t *cleanup) bool {
 	if c.closed {
 		return false
 	}
-	c.absent[i].waiting = append(c.absent[i].waiting, t)
+	a := &c.absent[i]
+	if len(a.waiting) == 0 && !t.waited { // the pause is of an earlier outage
+		a.pause = 0
+	}
+	t.waited = true
+	a.waiting = append(a.waiting, t)
 	c.tryLater(i)
 	return true
 }
@@ -221,6 +226,7 @@ type cleanup struct {
 	until   time.Time
 	recheck Recheck
 	pause   time.Duration
+	waited  bool // for the node, since it was down
 }
 
 // submit sends a copy of the operation: the node may still use that of the last try.

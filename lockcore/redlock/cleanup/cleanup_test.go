@@ -140,6 +140,32 @@ func TestCleanerSparesADeadNode(t *testing.T) {
 	}
 }
 
+// The pauses between tries have grown while a node was down, and what waited for it has expired.
+// When an operation fails at a later time, as on a connection that broke, it is repeated at once.
+func TestCleanerForgetsAnEarlierOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var up atomic.Bool
+		fake, c := cleanupOf(20*time.Second, Never, func(node.Op) (time.Duration, node.Reply) {
+			if !up.Load() {
+				return time.Millisecond, node.Reply{Outcome: node.Failed, Err: node.ErrNodeDown}
+			}
+			return time.Millisecond, node.Reply{Outcome: node.Granted}
+		})
+		time.Sleep(time.Minute)
+		if c.Pending() != 0 {
+			t.Fatalf("%d pending after their time", c.Pending())
+		}
+		before := len(fake.Ops(node.OpRelease))
+		c.Send(0, node.Op{Kind: node.OpRelease, Resource: "r", Owner: "l"}, time.Now().Add(time.Minute), Never)
+		time.Sleep(5 * time.Millisecond)
+		up.Store(true)
+		time.Sleep(2 * firstPause)
+		if sent := len(fake.Ops(node.OpRelease)) - before; sent != 2 || c.Pending() != 0 {
+			t.Errorf("sent %d times, %d pending", sent, c.Pending())
+		}
+	})
+}
+
 func TestCleanerIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := fakenode.New("dead")
