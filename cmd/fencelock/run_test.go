@@ -239,10 +239,13 @@ func TestRunAfterABreak(t *testing.T) {
 	if !strings.Contains(out.String(), "lost the lease of r") {
 		t.Errorf("it does not say why: %s", out)
 	}
-	// The command ended before anybody noticed.
-	cmd, out = p.background(nil, "run", "r", "--", "sh", "-c", `echo here; read line`)
-	_ = cmd
+	// The command ends after the break, and before anybody has noticed.
+	broken := filepath.Join(t.TempDir(), "broken")
+	cmd, out = p.background(nil, "run", "r", "--", "sh", "-c", `echo here; until [ -e "$0" ]; do sleep 0.02; done`, broken)
 	p.breaks("r")
+	if err := os.WriteFile(broken, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	exits(t, cmd, cli.ExitLost, out, "broken")
 }
 
