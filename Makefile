@@ -41,7 +41,7 @@ SCALE    := ^TestSoak(ManyLeases|Idle)$$
 OPERATE  := ^TestSoak(AlertsFire|RollingUpgrade)$$
 FAULTS   := ^TestSoakFaultTable$$
 
-# What is a tool, run by a target of its own with arguments.
+# What is a tool, run by a target of its own with arguments. No test has the same name.
 TOOLS    := ^Test(Chaos|MutantTable|Seed)$$
 
 # These compute and do nothing else, with -race for several minutes: TestSimulation and the
