@@ -37,6 +37,9 @@ func TestALineTakesOneServer(t *testing.T) {
 			if _, _, err := was.conn.Get(url[len(Scheme+z):]); !errors.Is(err, zk.ErrConnectionClosed) {
 				return errors.New("the line is not over")
 			}
+			if s.service.session.present() == was {
+				return errors.New("there is no other line yet")
+			}
 			return s.service.session.connected()
 		})
 		if _, err := was.dial("tcp", server, time.Second); !errors.Is(err, errOver) {
