@@ -67,6 +67,7 @@ func TestConformance(t *testing.T) {
 	for name, bootstrap := range map[string]bool{"blank": false, "bootstrapped": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			testenv.EtcdURL(t) // skips without a server; within a text that is too late
 			nodetest.Run(t, func(t *testing.T, counterTTL time.Duration) nodetest.Harness {
 				t.Helper()
 				store := openStore(t, testenv.EtcdURL(t))
