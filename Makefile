@@ -74,7 +74,7 @@ run: ## run the service on its embedded default, http://127.0.0.1:8080
 
 .PHONY: check
 check: fmt-check vet ## the inner loop: what needs no server, in a minute
-	$(GO) test -short -skip '$(SOAK)' $(PKG)
+	$(GO) test -short -skip '$(SOAK)|$(COMPUTE)' $(PKG)
 
 .PHONY: test-tools
 test-tools:

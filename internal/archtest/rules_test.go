@@ -89,7 +89,7 @@ var rules = []rule{
 	},
 	{
 		pkg: "lockcore/redlock/cleanup", ours: []string{"lockcore/node", "lockcore/internal/pause"}, never: []string{"net", "net/http", "database/sql"},
-		why: "what nobody needs any more is removed from nodes; what that is, others decide",
+		why: "sends what ends a vote, a lock or a ticket until a node has answered; which, its callers decide",
 	},
 	{
 		pkg: "lockcore/redlock/order", ours: []string{"lockcore", "fencing"}, never: []string{"context", "net", "time"},

@@ -112,9 +112,10 @@ type Op struct {
 	// removes its Attempt from that note, and deletes the lock with the last one, so
 	// that a failed attempt never removes a vote that another attempt may have
 	// counted. Once more than MaxAttempts were noted, no retract deletes the lock. A
-	// confirm is refused where a later Attempt has found the lock. An extend notes its Attempt, too; one without, of a lease that was given to its
-	// caller, leaves the lock to no retract. A retract without an Attempt deletes a lock
-	// that was created without one.
+	// confirm is refused where a later Attempt has found the lock; one without an Attempt
+	// is not. An extend notes its Attempt, too; one without, of a lease that was given to
+	// its caller, leaves the lock to no retract. A retract without an Attempt deletes a
+	// lock that was created without one.
 	Attempt string
 	// Scope is what the idempotency key is used for; any text. The node keeps it with
 	// the Owner while the lock lives, and refuses an acquire of the same Owner with

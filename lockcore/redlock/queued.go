@@ -120,6 +120,9 @@ func (l *Locker) ticketID(ctx context.Context, req *Request) (string, error) {
 // awaitGrant waits until the turn of a place has come and its try was granted; it returns
 // which one. Slots have been looked at before.
 func (l *Mapped) awaitGrant(ctx context.Context, places []place, deadline <-chan time.Time) (*Part, int, error) {
+	if l.Now().name != l.name { // it came to the queue after the interruption of the change
+		return nil, 0, waitqueue.ErrInterrupted
+	}
 	waiters := make([]*waitqueue.Waiter, len(places))
 	for i := range places {
 		waiters[i] = places[i].waiter

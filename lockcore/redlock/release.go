@@ -181,8 +181,8 @@ func (l *Mapped) Break(ctx context.Context, resource string, token fencing.Token
 // lease: what ends all up to it then ends no later lease, however late it arrives (rule 28).
 // The error is a *QuorumError.
 func (l *Mapped) countPast(ctx context.Context, resource string, token fencing.Token) error {
-	ofNobody := node.Op{Kind: node.OpRelease, Map: l.name, Resource: resource, Owner: l.random.Word(), Token: token}
-	if b := l.endRound(ctx, ofNobody, (*ballot).breakDecided, false); b.usable() < l.quorum {
+	count := node.Op{Kind: node.OpRelease, Map: l.name, Resource: resource, Owner: l.random.Word(), Token: token} // of a lock that nobody has
+	if b := l.endRound(ctx, count, (*ballot).breakDecided, false); b.usable() < l.quorum {
 		return l.quorumError(resource, &b)
 	}
 	return nil

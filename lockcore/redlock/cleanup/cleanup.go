@@ -1,5 +1,5 @@
-// Package cleanup removes from nodes what nobody needs any more: votes, released locks and
-// tickets (rule 16).
+// Package cleanup removes votes, released locks and tickets from nodes in the background
+// (rule 16).
 package cleanup
 
 import (

@@ -41,7 +41,7 @@ type Queue struct {
 	tickets map[string]*Waiter   // by ticket id
 	removed map[string]bool      // by id: tickets that were removed within wakeDelay
 	arrival int64                // of the last ticket
-	present *interruption        // ends the waits under way
+	present *interruption        // ends the waits of the requests that are here
 	stopped bool
 }
 
@@ -67,6 +67,7 @@ type Waiter struct {
 	heldBack  bool          // no node is to have its ticket yet
 	cancelled bool          // its wait ends now
 	lingers   *time.Timer   // its request was answered and will come again; nil while it waits
+	present   *interruption // ends the wait of its request
 
 	missing atomic.Uint32 // the nodes that did not take its ticket, one bit each
 }
@@ -142,7 +143,7 @@ func (q *Queue) Enqueue(resource, holder, id string) (*Waiter, error) {
 	case q.stopped:
 		return nil, lockcore.ErrStopping
 	case former != nil && former.resource == resource && former.lingers != nil && former.lingers.Stop():
-		former.lingers = nil
+		former.lingers, former.present = nil, q.present
 		former.wake()
 		q.sendTicket(former) // the nodes remember an arrival for so long after they last got it
 		return former, nil
@@ -155,7 +156,7 @@ func (q *Queue) Enqueue(resource, holder, id string) (*Waiter, error) {
 	}
 	q.arrival = max(q.arrival+1, time.Now().UnixMicro())
 	w := &Waiter{
-		resource: resource, key: key, changed: make(chan struct{}, 1),
+		resource: resource, key: key, changed: make(chan struct{}, 1), present: q.present,
 		Ticket: node.Ticket{ID: id, Server: q.server, Arrival: q.arrival, Holder: holder, Keyed: keyed},
 	}
 	q.waiters[resource] = append(q.waiters[resource], w)
@@ -375,7 +376,7 @@ func (q *Queue) NoQuorum() (n int) {
 // Errors, also for a waiter that is woken again and again: ErrTimedOut after the deadline,
 // ErrStopping, ErrInterrupted, ErrCancelled, the context's error.
 func (q *Queue) Await(ctx context.Context, deadline <-chan time.Time, waiters ...*Waiter) (int, error) {
-	present := q.interruption()
+	present := waiters[0].present
 	for {
 		next, pause := q.untilTry(waiters)
 		if q.isCancelled(waiters) {
@@ -519,8 +520,8 @@ func (q *Queue) Stop() {
 	}
 }
 
-// Interrupt ends the waits that are under way with ErrInterrupted, for a cause that
-// later ones may not meet.
+// Interrupt ends the waits that are under way with ErrInterrupted, for a cause that later
+// ones may not meet: that of a request which tries at the moment when it waits again.
 func (q *Queue) Interrupt() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -528,13 +529,6 @@ func (q *Queue) Interrupt() {
 		q.present.end(ErrInterrupted)
 		q.present = &interruption{done: make(chan struct{})}
 	}
-}
-
-// interruption is what ends the waits that are under way now.
-func (q *Queue) interruption() *interruption {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.present
 }
 
 func (i *interruption) end(err error) {

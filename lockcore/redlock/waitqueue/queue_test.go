@@ -497,3 +497,38 @@ func TestATryThatOvertakesItsRelease(t *testing.T) {
 		})
 	}
 }
+
+// An interruption also ends the wait of a request that tries at that moment, when it waits again:
+// its cause was there before the try, or came in the middle of it.
+func TestInterruptEndsATryingRequestsWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(&slowNode{})
+		enqueue := func() *Waiter {
+			w, err := q.Enqueue("r", "", "key")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return w
+		}
+		await := func(w *Waiter) error {
+			_, err := q.Await(t.Context(), time.After(time.Minute), w)
+			return err
+		}
+		w := enqueue()
+		if err := await(w); err != nil {
+			t.Fatal(err)
+		}
+		q.Interrupt()
+		q.Postpone(w, time.Second, MetQueue)
+		if err := await(w); !errors.Is(err, ErrInterrupted) {
+			t.Errorf("the wait after the try ended with %v", err)
+		}
+		q.Leave(w, ComesAgain)
+		if again := enqueue(); again != w {
+			t.Error("the request that comes again has another place")
+		}
+		if err := await(w); err != nil {
+			t.Errorf("the request that came after the interruption: %v", err)
+		}
+	})
+}

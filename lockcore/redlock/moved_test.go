@@ -1,0 +1,32 @@
+package redlock_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock"
+)
+
+// A request by an earlier map, which came to the queue after the change had interrupted the
+// waits, does not wait: its resource may be free in the present map.
+func TestWaitByAnEarlierMap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, redlock.Config{})
+		earlier := c.locker.Now()
+		c.locker.TakeMap(node.Map{Name: "later"})
+		waits := req
+		waits.Wait = 30 * time.Second
+		began := time.Now()
+		_, err := earlier.Acquire(t.Context(), &redlock.Request{AcquireRequest: waits, Scope: waits.Resource})
+		if !errors.Is(err, lockcore.ErrNoQuorum) {
+			t.Errorf("it ended with %v", err)
+		}
+		if waited := time.Since(began); waited > c.cfg.NodeTimeout {
+			t.Errorf("it waited for %s", waited)
+		}
+	})
+}
