@@ -50,6 +50,11 @@ TOOLS    := ^Test(Chaos|MutantTable|Seed)$$
 COMPUTE  := ^Test(Soak)?(AllPairs|ImpatientClients|Mutants|FoundersThatMeet|OptionsChangeNoOutcome|RunsRepeat|ServersThatShareA(Service|Store)|SetsGrow)$$
 COMPUTES := ./internal/sim ./lockcore/sets ./lockcore/replica ./storage/optimistic
 
+# The tests of these packages only drive programs, so they are built without -race. Of the others the
+# longest come first.
+DRIVERS  := ./clients/... ./examples ./internal/docscheck
+RACED     = $(shell $(GO) list ./storage/... ./cmd/fencelock $(PKG) | grep -vxF "$$($(GO) list $(DRIVERS))")
+
 # How long make explore takes, and where its random tests begin.
 EXPLOREFOR ?= 10m
 SEED       ?= $(shell date +%s)
@@ -74,7 +79,7 @@ run: ## run the service on its embedded default, http://127.0.0.1:8080
 
 .PHONY: check
 check: fmt-check vet ## the inner loop: what needs no server, in a minute
-	$(GO) test -short -skip '$(SOAK)|$(COMPUTE)' $(PKG)
+	$(GO) test -short -p $(PARALLEL) -parallel 8 -skip '$(SOAK)|$(COMPUTE)' $(RACED)
 
 .PHONY: test-tools
 test-tools:
@@ -87,8 +92,9 @@ test: test-tools ## the tests with -race, on real Redis and Postgres that start 
 	@rm -f bin/test/times.*
 	@$(call tests,-count=1 -exec 'nice -n 19' -run '$(COMPUTE)' -skip '$(SOAK)' -timeout 30m,$(COMPUTES)) >bin/test/computed.txt 2>&1 & \
 	computing=$$!; trap 'kill $$computing; exit 130' INT TERM; \
-	$(call tests,$(FLAGS) -skip '$(SOAK)|$(TOOLS)|$(COMPUTE)',$(PKG)); tested=$$?; \
-	wait $$computing; computed=$$?; cat bin/test/computed.txt; exit $$((tested + computed))
+	$(call tests,$(subst -race,,$(FLAGS)) -skip '$(SOAK)|$(TOOLS)',$(DRIVERS)); drove=$$?; \
+	$(call tests,$(FLAGS) -skip '$(SOAK)|$(TOOLS)|$(COMPUTE)',$(RACED)); tested=$$?; \
+	wait $$computing; computed=$$?; cat bin/test/computed.txt; exit $$((drove + tested + computed))
 	@cd client/gocronlock && $(call tests,$(FLAGS),./...)
 	$(slowest)
 	@internal/testenv/versions.sh

@@ -14,6 +14,7 @@ import (
 
 // The last hour has what happened, and names only what its reader may read.
 func TestActivity(t *testing.T) {
+	t.Parallel()
 	s := newRealService(t, withAccess(t, line("boss", "acquire=*"), line("w", "read=in/")))
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup

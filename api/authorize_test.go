@@ -386,6 +386,7 @@ func TestWaitersOfOneCaller(t *testing.T) {
 }
 
 func TestLeasesOfOneCaller(t *testing.T) {
+	t.Parallel()
 	s := newRealService(t, withAccess(t, line("w", "acquire=* held=2")))
 	take := func(resource string, ttl int) answered {
 		return s.call("POST", "/locks", fmt.Sprintf(`{"resource":%q,"ttl_ms":%d}`, resource, ttl), bearer("w"))
@@ -406,6 +407,7 @@ func TestLeasesOfOneCaller(t *testing.T) {
 // A released lease counts until its minimum hold is over, since nobody else gets the resource:
 // neither its extension nor another release makes room.
 func TestAMinimumHoldCounts(t *testing.T) {
+	t.Parallel()
 	s := newRealService(t, withAccess(t, line("w", "acquire=* held=1")))
 	take := func(resource string, hold int) answered {
 		return s.call("POST", "/locks", fmt.Sprintf(`{"resource":%q,"ttl_ms":60000,"min_hold_ms":%d}`, resource, hold), bearer("w"))

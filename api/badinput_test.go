@@ -173,6 +173,7 @@ func TestUnknownQueryParametersAreRefused(t *testing.T) {
 func shorten(name string) string { return fmt.Sprintf("%.40q", name) }
 
 func TestBodiesThatAreNotTaken(t *testing.T) {
+	t.Parallel()
 	s := newService(t, &fake{})
 	calls := []func(body string, header ...string) answered{
 		func(body string, header ...string) answered { return s.call("POST", "/locks", body, header...) },
@@ -195,6 +196,7 @@ func TestBodiesThatAreNotTaken(t *testing.T) {
 
 // A body whose length is not announced is measured while it is read.
 func TestChunkedBodyIsMeasured(t *testing.T) {
+	t.Parallel()
 	s := newService(t, &fake{acquire: func(_ context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
 		return grant(req.Resource), nil
 	}})

@@ -90,6 +90,7 @@ func TestPrefixesLabelTheMetrics(t *testing.T) {
 }
 
 func TestLostLeasesAreCounted(t *testing.T) {
+	t.Parallel()
 	var next string
 	f := &fake{
 		acquire: func(context.Context, lockcore.AcquireRequest) (lockcore.Lease, error) {

@@ -122,6 +122,7 @@ func TestRealLife(t *testing.T) {
 // Under an Idempotency-Key only the wait may differ: whoever asks for other terms would
 // otherwise work under those of an earlier request.
 func TestRealKeyWithAnotherBody(t *testing.T) {
+	t.Parallel()
 	s := newRealService(t)
 	const key = "Idempotency-Key: k"
 	for name, first := range map[string]string{

@@ -171,6 +171,7 @@ func TestRealSeveralInAnyOrder(t *testing.T) {
 // TestRealSeveralLosesAPart: a part that is broken while the caller waits for
 // the rest is taken again.
 func TestRealSeveralLosesAPart(t *testing.T) {
+	t.Parallel()
 	s := newRealService(t)
 	b := decode[wire.Lease](s.call("POST", "/locks", `{"resource":"b"}`).wants(http.StatusCreated))
 	var both answered

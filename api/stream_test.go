@@ -304,6 +304,7 @@ func TestEventsResume(t *testing.T) {
 
 // A reader that does not read is cut off, and holds nobody up.
 func TestSlowReaderIsDropped(t *testing.T) {
+	t.Parallel()
 	hub, option := withEvents(t)
 	s := newService(t, &fake{}, option)
 	resp, err := http.Get(s.url + "/events")

@@ -55,6 +55,7 @@ func strictly(t *testing.T, overTLS bool) *service {
 // TestAmbiguousHeaders: each text is sent whole, and byte by byte, as the last of
 // its connection.
 func TestAmbiguousHeaders(t *testing.T) {
+	t.Parallel()
 	const (
 		start = "POST /locks HTTP/1.1\r\nHost: localhost\r\n"
 		good  = start + "Content-Length: 5\r\n\r\n{\n }\n"
@@ -104,6 +105,7 @@ func TestAmbiguousHeaders(t *testing.T) {
 
 // TestPlainHeadersPass: what is not ambiguous is served, many times on a connection.
 func TestPlainHeadersPass(t *testing.T) {
+	t.Parallel()
 	body := "{\n \"a\": [\n\t1,\n\t2]\n}\r\n \r\n"
 	request := func(body string, lines ...string) string {
 		return "POST / HTTP/1.1\r\nHost: localhost\r\n" + strings.Join(lines, "") + fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(body), body)
@@ -139,6 +141,7 @@ func TestPlainHeadersPass(t *testing.T) {
 
 // TestListenerServesBothProtocols, and closes those that do not shake hands.
 func TestListenerServesBothProtocols(t *testing.T) {
+	t.Parallel()
 	for _, overTLS := range []bool{false, true} {
 		s := strictly(t, overTLS)
 		for _, http2 := range []bool{false, true} {
@@ -182,6 +185,7 @@ func TestListenerServesBothProtocols(t *testing.T) {
 // TestRefusalsWithoutAProblem: what the contract says of requests that net/http
 // answers itself.
 func TestRefusalsWithoutAProblem(t *testing.T) {
+	t.Parallel()
 	s := strictly(t, false)
 	const host = "Host: localhost\r\n"
 	for text, status := range map[string]int{

@@ -252,6 +252,7 @@ func TestHangUpOverHTTP2(t *testing.T) {
 // TestWaitWithMoreRequests: what a caller sends before it has its answer is
 // answered afterwards, however the wait's end meets it.
 func TestWaitWithMoreRequests(t *testing.T) {
+	t.Parallel()
 	var waits atomic.Uint64
 	s := newService(t, &fake{acquire: func(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
 		random := rand.New(rand.NewPCG(1, waits.Add(1)))
