@@ -90,12 +90,12 @@ func (e *OtherLeaseError) Is(target error) bool { return target == ErrOtherLease
 type WaitTimeoutError struct {
 	HeldError
 	Position int // place in the queue when it ended; 1 is the first
-	Waited   time.Duration
+	Waited   time.Duration // since the request began
 	Kept     bool // a Poll ended, and not the Wait: nobody passes it for two seconds
 }
 
 func (e *WaitTimeoutError) Error() string {
-	return fmt.Sprintf("waited %s without a grant, at place %d of the queue: %s", e.Waited, e.Position, e.HeldError.Error())
+	return fmt.Sprintf("waited %s without a grant, at place %d of the queue: %s", e.Waited.Round(time.Millisecond), e.Position, e.HeldError.Error())
 }
 
 // Is makes errors.Is(err, ErrWaitTimeout) true.

@@ -41,9 +41,6 @@ func (s *Service) acquireSeveral(ctx context.Context, req *redlock.Request) (loc
 		if err != nil {
 			r.drop(ctx, err)
 		}
-		if timeout := (*lockcore.WaitTimeoutError)(nil); errors.As(err, &timeout) {
-			timeout.Waited = time.Since(began) // for all of them
-		}
 		if !errors.Is(err, errPartEnded) || ctx.Err() != nil {
 			return lease, err
 		}

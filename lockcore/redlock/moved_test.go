@@ -30,3 +30,18 @@ func TestWaitByAnEarlierMap(t *testing.T) {
 		}
 	})
 }
+
+// What a request says that it waited counts from its beginning, also where it waits a second time
+// because its resource has moved.
+func TestTimeoutCountsFromTheBeginning(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, redlock.Config{})
+		mustAcquire(t, c, req)
+		again := redlock.Request{AcquireRequest: req, Scope: req.Resource, Began: time.Now().Add(-2 * time.Second)}
+		again.Wait = time.Second
+		_, err := c.locker.Now().Acquire(t.Context(), &again)
+		if timeout, ok := errors.AsType[*lockcore.WaitTimeoutError](err); !ok || timeout.Waited < 3*time.Second || timeout.Waited > 3*time.Second+10*roundTrip {
+			t.Errorf("it ended with %v", err)
+		}
+	})
+}

@@ -227,10 +227,10 @@ func (p *retryPauses) after(lost *loss, jitter func(time.Duration) time.Duration
 
 // timedOut describes the queue at the end of a wait, of several the one whose lease ends first.
 func (l *Mapped) timedOut(ctx context.Context, places []place) (err error) {
-	errs := make([]error, len(places))
+	waited, errs := time.Since(places[0].req.Began), make([]error, len(places))
 	var looks sync.WaitGroup
 	for i := range places {
-		looks.Go(func() { errs[i] = l.describeQueue(ctx, places[i].req, places[i].waiter.Ticket) })
+		looks.Go(func() { errs[i] = l.describeQueue(ctx, places[i].req, places[i].waiter.Ticket, waited) })
 	}
 	looks.Wait()
 	for _, one := range errs {
@@ -240,12 +240,12 @@ func (l *Mapped) timedOut(ctx context.Context, places []place) (err error) {
 }
 
 // describeQueue returns a *WaitTimeoutError, or why there is none.
-func (l *Mapped) describeQueue(ctx context.Context, req *Request, own node.Ticket) error {
+func (l *Mapped) describeQueue(ctx context.Context, req *Request, own node.Ticket, waited time.Duration) error {
 	b, err := l.read(ctx, req.Resource, (*ballot).holderDecided)
 	if err != nil {
 		return err
 	}
-	e := &lockcore.WaitTimeoutError{HeldError: lockcore.HeldError{Resource: req.Resource}, Waited: req.AnswerWithin(), Position: 1, Kept: req.Polls()}
+	e := &lockcore.WaitTimeoutError{HeldError: lockcore.HeldError{Resource: req.Resource}, Waited: waited, Position: 1, Kept: req.Polls()}
 	if owner, locks := b.leader(); locks > 0 {
 		e.HeldError = *b.heldError(req.Resource, owner)
 	}
