@@ -89,9 +89,9 @@ func (e *OtherLeaseError) Is(target error) bool { return target == ErrOtherLease
 // Token when the resource was free then, with others first in the queue.
 type WaitTimeoutError struct {
 	HeldError
-	Position int // place in the queue when it ended; 1 is the first
+	Position int           // place in the queue when it ended; 1 is the first
 	Waited   time.Duration // since the request began
-	Kept     bool // a Poll ended, and not the Wait: nobody passes it for two seconds
+	Kept     bool          // a Poll ended, and not the Wait: nobody passes it for two seconds
 }
 
 func (e *WaitTimeoutError) Error() string {

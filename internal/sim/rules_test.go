@@ -31,11 +31,11 @@ func TestRulesSeeAMutant(t *testing.T) {
 func failures(t *testing.T, mutant Mutant, batches bool) (failures map[string]string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		failures = nodetest.Failures(t, "", batches, func(tb testing.TB, counterTTL time.Duration) nodetest.Harness {
+		failures = nodetest.Failures(t, "", batches, func(tb testing.TB, wanted nodetest.Wanted) nodetest.Harness {
 			tb.Helper()
 			return openAlone(tb, Plan{
 				Seed: 1, Nodes: 1, Sets: 1, Servers: 1, Rates: []float64{0}, Delay: 1, Tidy: true, // so that messages keep their order
-				MaxTTL: time.Minute, NodeTimeout: time.Second, CounterTTL: counterTTL, Mutant: mutant,
+				MaxTTL: time.Minute, NodeTimeout: time.Second, CounterTTL: wanted.CounterTTL, Mutant: mutant,
 			})
 		})
 	})

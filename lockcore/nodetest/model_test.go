@@ -54,8 +54,8 @@ func TestQueueOfAReplica(t *testing.T) {
 }
 
 func TestModel(t *testing.T) {
-	nodetest.Run(t, func(t *testing.T, counterTTL time.Duration) nodetest.Harness {
-		return model(t, nodetest.ModelOptions{CounterTTL: counterTTL})
+	nodetest.Run(t, func(t *testing.T, wanted nodetest.Wanted) nodetest.Harness {
+		return model(t, nodetest.ModelOptions{CounterTTL: wanted.CounterTTL})
 	})
 }
 

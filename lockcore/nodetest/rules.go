@@ -95,16 +95,17 @@ func (s *suite) play(open Open, block *datadriven.TestData) string {
 func (s *suite) open(open Open, first line) {
 	s.Helper()
 	var needs []string
-	counterTTL := counters
+	wanted := Wanted{CounterTTL: counters}
 	if first.verb == "node" {
 		needs = first.words
 		if text, ok := first.pairs["counters"]; ok {
 			var err error
-			counterTTL, err = s.time(text)
+			wanted.CounterTTL, err = s.time(text)
 			s.must(err)
 		}
 	}
-	s.Harness = open(s.TB, counterTTL)
+	wanted.Blank = slices.Contains(needs, "blank") || slices.Contains(needs, "wipe")
+	s.Harness = open(s.TB, wanted)
 	s.Node.Join(s.cluster)
 	s.lacking = slices.ContainsFunc(needs, func(what string) bool { return !s.has(what) })
 	switch {

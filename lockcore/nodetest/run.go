@@ -13,7 +13,8 @@ import (
 
 // Harness is a node under test, with what the suite may do to it.
 type Harness struct {
-	// Node has not been used. It holds nothing, unless it bootstrapped itself.
+	// Node has not been used. It holds nothing, unless it bootstrapped itself, which one that is
+	// wanted blank has not.
 	Node node.Node
 	// Advance moves the node's clock forward by d. nil: the suite waits for a real
 	// clock, for short times only.
@@ -72,18 +73,23 @@ const (
 	apart    = 2 * time.Second  // how far two readings of real clocks may be apart that are of one moment
 )
 
-// Open makes a node that has not been used and keeps counters for so long, and cleans up
-// with tb.Cleanup.
-type Open func(tb testing.TB, counterTTL time.Duration) Harness
+// Wanted is the node that a test needs.
+type Wanted struct {
+	CounterTTL time.Duration // how long it keeps counters
+	Blank      bool          // it has not bootstrapped itself, and can be wiped if its kind can
+}
+
+// Open makes a node, and cleans up with tb.Cleanup.
+type Open func(tb testing.TB, wanted Wanted) Harness
 
 // Run tests a node through its interface alone: each scenario by itself, and with every
-// operation in a batch with strangers'. It calls open once for every test, for a
-// node that keeps counters for so long; open cleans up with t.Cleanup.
-func Run(t *testing.T, open func(t *testing.T, counterTTL time.Duration) Harness) {
+// operation in a batch with strangers'. It calls open once for every test; open cleans up
+// with t.Cleanup.
+func Run(t *testing.T, open func(t *testing.T, wanted Wanted) Harness) {
 	t.Helper()
-	anyOpen := func(tb testing.TB, counterTTL time.Duration) Harness {
+	anyOpen := func(tb testing.TB, wanted Wanted) Harness {
 		t, _ := tb.(*testing.T) // of Run
-		return open(t, counterTTL)
+		return open(t, wanted)
 	}
 	t.Run("rules", func(t *testing.T) { rules(t, anyOpen, false) })
 	t.Run("rules in batches", func(t *testing.T) { rules(t, anyOpen, true) })
@@ -91,7 +97,7 @@ func Run(t *testing.T, open func(t *testing.T, counterTTL time.Duration) Harness
 	t.Run("in batches", func(t *testing.T) { runAll(t, open, true) })
 }
 
-func runAll(t *testing.T, open func(t *testing.T, counterTTL time.Duration) Harness, batches bool) {
+func runAll(t *testing.T, open func(t *testing.T, wanted Wanted) Harness, batches bool) {
 	t.Helper()
 	for name, run := range map[string]func(*suite){
 		"an operation after its deadline is not sent":             afterItsDeadline,
@@ -107,7 +113,7 @@ func runAll(t *testing.T, open func(t *testing.T, counterTTL time.Duration) Harn
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSuite(t, batches)
-			s.Harness = open(t, counters)
+			s.Harness = open(t, Wanted{CounterTTL: counters})
 			s.Node.Join(s.cluster)
 			s.admit(100)
 			run(s)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/fencelock/fencelock/lockcore/nodetest"
 	"github.com/fencelock/fencelock/lockcore/replica"
@@ -14,9 +13,9 @@ import (
 func TestWeaknesses(t *testing.T) {
 	t.Parallel()
 	for _, w := range replica.Weaknesses {
-		open := func(tb testing.TB, counterTTL time.Duration) nodetest.Harness {
+		open := func(tb testing.TB, wanted nodetest.Wanted) nodetest.Harness {
 			tb.Helper()
-			return model(tb, nodetest.ModelOptions{CounterTTL: counterTTL, Weak: w.Weakness})
+			return model(tb, nodetest.ModelOptions{CounterTTL: wanted.CounterTTL, Weak: w.Weakness})
 		}
 		texts := w.Rule
 		if number, err := strconv.Atoi(w.Rule); err == nil {

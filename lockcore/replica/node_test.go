@@ -125,12 +125,12 @@ func (n *testNode) acquired(tb testing.TB, resource, owner string) fencing.Token
 }
 
 func TestConformance(t *testing.T) {
-	nodetest.Run(t, func(t *testing.T, counterTTL time.Duration) nodetest.Harness {
+	nodetest.Run(t, func(t *testing.T, wanted nodetest.Wanted) nodetest.Harness {
 		t.Helper()
 		var passed atomic.Int64
 		began := time.Now()
 		s := memstore.New(memstore.Options{Now: func() time.Time { return began.Add(time.Duration(passed.Load())) }})
-		n, err := replica.New(t.Context(), "node", s, replica.Options{Rules: replica.Rules{CounterTTL: counterTTL}})
+		n, err := replica.New(t.Context(), "node", s, replica.Options{Rules: replica.Rules{CounterTTL: wanted.CounterTTL}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -90,22 +90,18 @@ func (n *testNode) wipe(tb testing.TB) func() {
 }
 
 func TestConformance(t *testing.T) {
-	for name, bootstrap := range map[string]bool{"blank": false, "bootstrapped": true} {
-		t.Run(name, func(t *testing.T) {
-			nodetest.Run(t, func(t *testing.T, counterTTL time.Duration) nodetest.Harness {
-				t.Helper()
-				clock := newTestClock()
-				n := openNode(t, filepath.Join(t.TempDir(), "node.db"),
-					Options{clock: clock.clock(), sweep: quick(3)},
-					replica.Options{Rules: replica.Rules{CounterTTL: counterTTL}, Bootstrap: bootstrap})
-				h := nodetest.Harness{Node: n, Advance: clock.advance, Restart: n.reincarnate, Spoil: nodetest.SpoilRow(t, n.file.Store)}
-				if !bootstrap {
-					h.Wipe = n.wipe(t)
-				}
-				return h
-			})
-		})
-	}
+	nodetest.Run(t, func(t *testing.T, wanted nodetest.Wanted) nodetest.Harness {
+		t.Helper()
+		clock := newTestClock()
+		n := openNode(t, filepath.Join(t.TempDir(), "node.db"),
+			Options{clock: clock.clock(), sweep: quick(3)},
+			replica.Options{Rules: replica.Rules{CounterTTL: wanted.CounterTTL}, Bootstrap: !wanted.Blank})
+		h := nodetest.Harness{Node: n, Advance: clock.advance, Restart: n.reincarnate, Spoil: nodetest.SpoilRow(t, n.file.Store)}
+		if wanted.Blank {
+			h.Wipe = n.wipe(t)
+		}
+		return h
+	})
 }
 
 func TestDifferential(t *testing.T) {

@@ -64,22 +64,17 @@ func openNode(tb testing.TB, store *Store, opts replica.Options) *replica.Node {
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	for name, bootstrap := range map[string]bool{"blank": false, "bootstrapped": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			testenv.EtcdURL(t) // skips without a server; within a text that is too late
-			nodetest.Run(t, func(t *testing.T, counterTTL time.Duration) nodetest.Harness {
-				t.Helper()
-				store := openStore(t, testenv.EtcdURL(t))
-				n := openNode(t, store, replica.Options{Rules: replica.Rules{CounterTTL: counterTTL}, Bootstrap: bootstrap})
-				h := nodetest.Harness{Node: n, Spoil: nodetest.SpoilRow(t, store)}
-				if !bootstrap {
-					h.Wipe = func() { wipe(t, store) }
-				}
-				return h
-			})
-		})
-	}
+	testenv.EtcdURL(t) // skips without a server; within a text that is too late
+	nodetest.Run(t, func(t *testing.T, wanted nodetest.Wanted) nodetest.Harness {
+		t.Helper()
+		store := openStore(t, testenv.EtcdURL(t))
+		n := openNode(t, store, replica.Options{Rules: replica.Rules{CounterTTL: wanted.CounterTTL}, Bootstrap: !wanted.Blank})
+		h := nodetest.Harness{Node: n, Spoil: nodetest.SpoilRow(t, store)}
+		if wanted.Blank {
+			h.Wipe = func() { wipe(t, store) }
+		}
+		return h
+	})
 }
 
 func wipe(tb testing.TB, store *Store) {

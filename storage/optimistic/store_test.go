@@ -42,11 +42,11 @@ func TestStore(t *testing.T) {
 
 // As a node it behaves as every other.
 func TestConformance(t *testing.T) {
-	nodetest.Run(t, func(t *testing.T, counterTTL time.Duration) nodetest.Harness {
+	nodetest.Run(t, func(t *testing.T, wanted nodetest.Wanted) nodetest.Harness {
 		t.Helper()
 		service := newMemory()
 		s := open(t, service)
-		n, err := replica.New(t.Context(), "memory", s, replica.Options{Rules: replica.Rules{CounterTTL: counterTTL}, Bootstrap: true})
+		n, err := replica.New(t.Context(), "memory", s, replica.Options{Rules: replica.Rules{CounterTTL: wanted.CounterTTL}, Bootstrap: !wanted.Blank})
 		if err != nil {
 			t.Fatal(err)
 		}

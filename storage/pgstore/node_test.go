@@ -66,23 +66,18 @@ func patient() Options {
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	for name, bootstrap := range map[string]bool{"blank": false, "bootstrapped": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			url := testenv.Postgres(t).OwnerURL()
-			nodetest.Run(t, func(t *testing.T, counterTTL time.Duration) nodetest.Harness {
-				t.Helper()
-				store := openStore(t, url, patient())
-				wipe(t, store)
-				n := openNode(t, store, url, replica.Options{Rules: replica.Rules{CounterTTL: counterTTL}, Bootstrap: bootstrap})
-				h := nodetest.Harness{Node: n, Restart: n.restart(t), Spoil: nodetest.SpoilRow(t, store)}
-				if !bootstrap {
-					h.Wipe = n.wipe(t)
-				}
-				return h
-			})
-		})
-	}
+	url := testenv.Postgres(t).OwnerURL()
+	nodetest.Run(t, func(t *testing.T, wanted nodetest.Wanted) nodetest.Harness {
+		t.Helper()
+		store := openStore(t, url, patient())
+		wipe(t, store)
+		n := openNode(t, store, url, replica.Options{Rules: replica.Rules{CounterTTL: wanted.CounterTTL}, Bootstrap: !wanted.Blank})
+		h := nodetest.Harness{Node: n, Restart: n.restart(t), Spoil: nodetest.SpoilRow(t, store)}
+		if wanted.Blank {
+			h.Wipe = n.wipe(t)
+		}
+		return h
+	})
 }
 
 func TestDifferential(t *testing.T) {

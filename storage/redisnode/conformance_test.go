@@ -56,24 +56,16 @@ func onlyRecordLasts(t *testing.T, server *testenv.Redis) {
 	}
 }
 
-// The user of the second server has the rights that the package's comment documents,
-// which must be enough for everything.
+// The server's user has the rights that the package's comment documents, which must be
+// enough for everything.
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	for name, option := range map[string]testenv.RedisOption{
-		"AOF":            testenv.WithPersistence(testenv.PersistAOFAlways),
-		"documented ACL": testenv.WithUser("locks", "s3cret", documentedACL(t)...),
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			server := testenv.StartRedis(t, option)
-			nodetest.Run(t, func(t *testing.T, counterTTL time.Duration) nodetest.Harness {
-				t.Helper()
-				server.FlushAll()
-				t.Cleanup(func() { onlyRecordLasts(t, server) })
-				node := openNode(t, server.URL(), redisnode.Options{CounterTTL: counterTTL})
-				return nodetest.Harness{Node: node, Restart: server.Restart, Wipe: server.FlushAll, Spoil: spoil(t, server)}
-			})
-		})
-	}
+	server := testenv.StartRedis(t, testenv.WithPersistence(testenv.PersistAOFAlways), testenv.WithUser("locks", "s3cret", documentedACL(t)...))
+	nodetest.Run(t, func(t *testing.T, wanted nodetest.Wanted) nodetest.Harness {
+		t.Helper()
+		server.FlushAll()
+		t.Cleanup(func() { onlyRecordLasts(t, server) })
+		node := openNode(t, server.URL(), redisnode.Options{CounterTTL: wanted.CounterTTL})
+		return nodetest.Harness{Node: node, Restart: server.Restart, Wipe: server.FlushAll, Spoil: spoil(t, server)}
+	})
 }

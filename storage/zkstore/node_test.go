@@ -48,22 +48,17 @@ func wipe(tb testing.TB, store *Store) {
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	for name, bootstrap := range map[string]bool{"blank": false, "bootstrapped": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			store := openStore(t, newURL(t), patient())
-			nodetest.Run(t, func(t *testing.T, counterTTL time.Duration) nodetest.Harness {
-				t.Helper()
-				wipe(t, store)
-				n := openNode(t, store, replica.Options{Rules: replica.Rules{CounterTTL: counterTTL}, Bootstrap: bootstrap})
-				h := nodetest.Harness{Node: n, Restart: n.restart(t), Spoil: nodetest.SpoilRow(t, store)}
-				if !bootstrap {
-					h.Wipe = n.wipe(t)
-				}
-				return h
-			})
-		})
-	}
+	store := openStore(t, newURL(t), patient())
+	nodetest.Run(t, func(t *testing.T, wanted nodetest.Wanted) nodetest.Harness {
+		t.Helper()
+		wipe(t, store)
+		n := openNode(t, store, replica.Options{Rules: replica.Rules{CounterTTL: wanted.CounterTTL}, Bootstrap: !wanted.Blank})
+		h := nodetest.Harness{Node: n, Restart: n.restart(t), Spoil: nodetest.SpoilRow(t, store)}
+		if wanted.Blank {
+			h.Wipe = n.wipe(t)
+		}
+		return h
+	})
 }
 
 func TestDifferential(t *testing.T) {
