@@ -130,7 +130,7 @@ var Mutants = []Mutant{
 	{Rule: "30", Name: "a next map that is found decides nothing", undecided: true, plan: growing, quick: true},
 	{Rule: "30", Name: "a change begins from any generation", timeless: true, plan: tired, quick: true},
 	{Rule: "30", Name: "a change that is taken back has no floor", unfloored: true, plan: forsaken},
-	hunted(replica.KeepsTickets, Mutant{plan: impatient, quick: true}),
+	hunted(replica.KeepsTickets, Mutant{plan: impatient, soak: true}),
 	hunted(replica.QueuesOwners, Mutant{plan: impatient, quick: true}),
 	{Rule: "queue", Name: "nobody hears that it is their turn", mute: true, plan: impatient, quick: true},
 	{Rule: "29", Name: "a request waits for the first slot alone", front: func(s service) service { return firstSlot{s} }, plan: slotted, quick: true},

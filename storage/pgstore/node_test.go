@@ -67,9 +67,9 @@ func patient() Options {
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	url := testenv.Postgres(t).OwnerURL()
+	store := openStore(t, url, patient())
 	nodetest.Run(t, func(t *testing.T, wanted nodetest.Wanted) nodetest.Harness {
 		t.Helper()
-		store := openStore(t, url, patient())
 		wipe(t, store)
 		n := openNode(t, store, url, replica.Options{Rules: replica.Rules{CounterTTL: wanted.CounterTTL}, Bootstrap: !wanted.Blank})
 		h := nodetest.Harness{Node: n, Restart: n.restart(t), Spoil: nodetest.SpoilRow(t, store)}
@@ -83,15 +83,12 @@ func TestConformance(t *testing.T) {
 func TestDifferential(t *testing.T) {
 	t.Parallel()
 	url := testenv.Postgres(t).OwnerURL()
+	store := openStore(t, url, patient())
 	nodetest.Differential(t, func() (nodetest.Harness, func()) {
-		store := openStore(t, url, patient())
 		n := openNode(t, store, url, replica.Options{})
 		n.wipe(t)()
 		return nodetest.Harness{Node: n, Restart: n.restart(t), Wipe: n.wipe(t)}, func() {
 			if err := n.Close(); err != nil {
-				t.Error(err)
-			}
-			if err := store.Close(); err != nil {
 				t.Error(err)
 			}
 		}
