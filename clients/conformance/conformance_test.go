@@ -15,17 +15,8 @@ var other = flag.String("driver", "", "the command of one more driver, to test a
 
 var only = flag.String("only", "", "the first word of a client's name: judge those alone")
 
-// skipShort leaves out of make check what runs the programs of four languages for minutes.
-func skipShort(t *testing.T) {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("takes minutes, and this is -short: make test runs it")
-	}
-}
-
 // Every client does the right thing in every scenario. With -v it prints the table.
 func TestConformance(t *testing.T) {
-	skipShort(t)
 	inGo := buildDriver(t, "go")
 	clients := []Client{{Name: "go", Command: []string{inGo}}, {Name: "go, in batches", Command: []string{inGo, "batches"}}}
 	t.Run("find python", func(t *testing.T) { // tests of their own, so that what is not here is counted as skipped
@@ -57,7 +48,6 @@ func TestConformance(t *testing.T) {
 // The kit finds the mistakes of a client as one is written first: it breaks every rule
 // somewhere, and does wrong in every scenario but plain ones.
 func TestKitFindsMistakes(t *testing.T) {
-	skipShort(t)
 	plain := []string{"nothing goes wrong", "a wait", "two in a row"}
 	broken := map[string]bool{}
 	for _, r := range Table(t, []Client{{Name: "naive", Command: []string{buildDriver(t, "naive")}}}) {

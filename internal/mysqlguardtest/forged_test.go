@@ -152,7 +152,10 @@ func TestAStrangerDelaysNoChange(t *testing.T) {
 	}
 	// It is one lock for all who change something.
 	holder := session(t, db)
-	exec(t, holder, `DO GET_LOCK((SELECT name FROM fencing_turn), 0)`)
+	// An installation holds it until the server has seen that its connection is closed.
+	if got := text(t, holder, `SELECT GET_LOCK((SELECT name FROM fencing_turn), 20)`); got != "1" {
+		t.Fatalf("the lock was not taken: %s", got)
+	}
 	short, end := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer end()
 	if err := mysqlguard.Install(short, maria.OwnerURL()); err == nil {
