@@ -38,7 +38,8 @@ func TestStore(t *testing.T) {
 				s = openStore(t, url)
 				return s
 			},
-			Lose: func() { forgetHead(t, s) },
+			Lose:   func() { forgetHead(t, s) },
+			Beside: func() replica.Store { return openStore(t, url) },
 		}
 	})
 }

@@ -36,6 +36,7 @@ func TestStore(t *testing.T) {
 			Slack:  time.Second,
 			Reopen: func() replica.Store { return open(t, service) },
 			Lose:   func() { service.restore(empty) },
+			Beside: func() replica.Store { return open(t, service) },
 		}
 	})
 }

@@ -60,7 +60,8 @@ func TestStore(t *testing.T) {
 		url := testenv.Postgres(t).OwnerURL()
 		s := openStore(t, url, fast())
 		return storetest.Harness{
-			Store: s,
+			Store:  s,
+			Beside: func() replica.Store { return openStore(t, url, fast()) },
 			Reopen: func() replica.Store {
 				if err := s.Close(); err != nil {
 					t.Error(err)

@@ -90,8 +90,9 @@ func TestStore(t *testing.T) {
 		url := newURL(t)
 		s := openStore(t, url, patient())
 		return storetest.Harness{
-			Store: s,
-			Slack: time.Second,
+			Store:  s,
+			Slack:  time.Second,
+			Beside: func() replica.Store { return openStore(t, url, patient()) },
 			Reopen: func() replica.Store {
 				if err := s.Close(); err != nil {
 					t.Error(err)

@@ -29,6 +29,8 @@ type Harness struct {
 	Slack time.Duration
 	// Lose is a restart that loses committed state; nil where there is none.
 	Lose func()
+	// Beside opens the same data for another server; nil where only one can have it.
+	Beside func() replica.Store
 }
 
 // patience is how long the suite waits for a real clock and for notifications.
@@ -375,11 +377,16 @@ func (s *suite) noNotification() {
 
 func (s *suite) serialised() {
 	const workers, each = 8, 25
+	stores := []replica.Store{s.Store}
+	if s.Beside != nil {
+		stores = append(stores, s.Beside())
+	}
 	var all sync.WaitGroup
-	for range workers {
+	for i := range workers {
+		store := stores[i%len(stores)]
 		all.Go(func() {
 			for range each {
-				err := s.Store.Update(s.Context(), func(tx replica.Tx) error {
+				err := store.Update(s.Context(), func(tx replica.Tx) error {
 					raw, _ := tx.Get("n")
 					n, _ := strconv.Atoi(string(raw))
 					tx.Put("n", []byte(strconv.Itoa(n+1)), time.Hour)
