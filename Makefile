@@ -79,7 +79,7 @@ run: ## run the service on its embedded default, http://127.0.0.1:8080
 
 .PHONY: check
 check: fmt-check vet ## the inner loop: what needs no server, in a minute
-	$(GO) test -short -p $(PARALLEL) -parallel 8 -skip '$(SOAK)|$(COMPUTE)' $(RACED)
+	$(GO) test -short -p $(PARALLEL) -parallel 8 -skip '$(SOAK)|$(COMPUTE)' $(RACED) ./examples ./internal/docscheck
 
 .PHONY: test-tools
 test-tools:

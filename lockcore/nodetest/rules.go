@@ -121,7 +121,9 @@ func (s *suite) has(what string) (has bool) {
 	s.Helper()
 	switch what {
 	case "blank":
-		has = s.observe().Empty
+		if has = s.observe().Empty; !has {
+			s.Fatal("a blank node was wanted, and this one is not")
+		}
 	case "clock":
 		has = s.Advance != nil
 	case "restart":

@@ -76,7 +76,7 @@ const (
 // Wanted is the node that a test needs.
 type Wanted struct {
 	CounterTTL time.Duration // how long it keeps counters
-	Blank      bool          // it has not bootstrapped itself, and can be wiped if its kind can
+	Blank      bool          // it has not bootstrapped itself; so is one that will be wiped
 }
 
 // Open makes a node, and cleans up with tb.Cleanup.

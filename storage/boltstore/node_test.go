@@ -96,11 +96,7 @@ func TestConformance(t *testing.T) {
 		n := openNode(t, filepath.Join(t.TempDir(), "node.db"),
 			Options{clock: clock.clock(), sweep: quick(3)},
 			replica.Options{Rules: replica.Rules{CounterTTL: wanted.CounterTTL}, Bootstrap: !wanted.Blank})
-		h := nodetest.Harness{Node: n, Advance: clock.advance, Restart: n.reincarnate, Spoil: nodetest.SpoilRow(t, n.file.Store)}
-		if wanted.Blank {
-			h.Wipe = n.wipe(t)
-		}
-		return h
+		return nodetest.Harness{Node: n, Advance: clock.advance, Restart: n.reincarnate, Wipe: n.wipe(t), Spoil: nodetest.SpoilRow(t, n.file.Store)}
 	})
 }
 

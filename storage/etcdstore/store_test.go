@@ -70,11 +70,7 @@ func TestConformance(t *testing.T) {
 		t.Helper()
 		wipe(t, store)
 		n := openNode(t, store, replica.Options{Rules: replica.Rules{CounterTTL: wanted.CounterTTL}, Bootstrap: !wanted.Blank})
-		h := nodetest.Harness{Node: n, Spoil: nodetest.SpoilRow(t, store)}
-		if wanted.Blank {
-			h.Wipe = func() { wipe(t, store) }
-		}
-		return h
+		return nodetest.Harness{Node: n, Wipe: func() { wipe(t, store) }, Spoil: nodetest.SpoilRow(t, store)}
 	})
 }
 

@@ -72,11 +72,7 @@ func TestConformance(t *testing.T) {
 		t.Helper()
 		wipe(t, store)
 		n := openNode(t, store, url, replica.Options{Rules: replica.Rules{CounterTTL: wanted.CounterTTL}, Bootstrap: !wanted.Blank})
-		h := nodetest.Harness{Node: n, Restart: n.restart(t), Spoil: nodetest.SpoilRow(t, store)}
-		if wanted.Blank {
-			h.Wipe = n.wipe(t)
-		}
-		return h
+		return nodetest.Harness{Node: n, Restart: n.restart(t), Wipe: n.wipe(t), Spoil: nodetest.SpoilRow(t, store)}
 	})
 }
 

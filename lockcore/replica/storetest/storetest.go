@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -372,62 +371,6 @@ func (s *suite) noNotification() {
 	s.until("notified", func() bool { turns, _ := w.heard(); return len(turns) > 0 })
 	if turns, _ := w.heard(); turns[0] != "after it t1 mine who it is" {
 		s.Errorf("heard %q first", turns[0])
-	}
-}
-
-func (s *suite) serialised() {
-	const workers, each = 8, 25
-	stores := []replica.Store{s.Store}
-	if s.Beside != nil {
-		stores = append(stores, s.Beside())
-	}
-	var all sync.WaitGroup
-	for i := range workers {
-		store := stores[i%len(stores)]
-		all.Go(func() {
-			for range each {
-				err := store.Update(s.Context(), func(tx replica.Tx) error {
-					raw, _ := tx.Get("n")
-					n, _ := strconv.Atoi(string(raw))
-					tx.Put("n", []byte(strconv.Itoa(n+1)), time.Hour)
-					return nil
-				})
-				if err != nil {
-					s.Error(err)
-				}
-			}
-		})
-	}
-	all.Wait()
-	s.want("n", strconv.Itoa(workers*each))
-}
-
-// writeSkew: each of two kinds of transactions takes what the other has left, so
-// that both together must never take twice.
-func (s *suite) writeSkew() {
-	const rounds = 25
-	for round := range rounds {
-		a, b := fmt.Sprintf("a%d", round), fmt.Sprintf("b%d", round)
-		var both sync.WaitGroup
-		for _, pair := range [][2]string{{a, b}, {b, a}} {
-			both.Go(func() {
-				err := s.Store.Update(s.Context(), func(tx replica.Tx) error {
-					if raw, _ := tx.Get(pair[1]); raw == nil {
-						tx.Put(pair[0], []byte("taken"), time.Hour)
-					}
-					return nil
-				})
-				if err != nil {
-					s.Error(err)
-				}
-			})
-		}
-		both.Wait()
-		_, _, takenA := s.get(a)
-		_, _, takenB := s.get(b)
-		if takenA == takenB {
-			s.Errorf("round %d: taken by the first: %t, by the second: %t", round, takenA, takenB)
-		}
 	}
 }
 
