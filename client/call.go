@@ -88,7 +88,7 @@ type tries struct {
 	number    int
 	silent    int           // rounds over all servers without an answer for good
 	ambiguous bool          // a try without an answer may have taken effect
-	queued    bool          // the last poll keeps a place in the queue
+	queued    bool          // a poll has kept a place in the queue
 	deadline  time.Time     // when the call ends in any case; zero for never
 	poll      time.Duration // how long the next poll may be
 	pause     time.Duration // before the next try
@@ -124,7 +124,7 @@ func (t *tries) failed(err error) {
 
 // held notes a poll that ended without a grant.
 func (t *tries) held(longest time.Duration) {
-	t.since, t.pause = time.Time{}, firstPause
+	t.queued, t.since, t.pause = true, time.Time{}, firstPause
 	t.poll = min(2*t.poll, longest)
 }
 
@@ -162,10 +162,10 @@ func (c *Client) try(ctx context.Context, call *call) (sent time.Time, ambiguous
 		switch {
 		case err == nil:
 			return sent, false, nil
-		case ctx.Err() != nil:
-			return sent, t.ambiguous, cause(ctx)
 		case errors.Is(err, ErrHeld) && call.left() > 0:
 			t.held(c.poll)
+		case ctx.Err() != nil:
+			continue
 		case !errors.Is(err, ErrUnavailable):
 			return sent, t.ambiguous, t.settle(call, err)
 		case call.once && t.ambiguous:
@@ -173,7 +173,7 @@ func (c *Client) try(ctx context.Context, call *call) (sent time.Time, ambiguous
 		default:
 			pause = t.nextPause(call, err)
 			if t.over(pause) {
-				return sent, t.ambiguous, err
+				return sent, t.ambiguous || t.queued, err
 			}
 			c.retrying(call, t, err, pause)
 		}
@@ -278,7 +278,6 @@ func (c *Client) ask(caller context.Context, server *peer, call *call, t *tries,
 		}
 		err = resp.read(call.into)
 	}
-	t.queued = kept < left && errors.Is(err, ErrHeld)
 	return c.judge(caller, err, t)
 }
 

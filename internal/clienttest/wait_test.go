@@ -388,6 +388,53 @@ func TestCancelledAcquire(t *testing.T) {
 	}
 }
 
+// A caller that is cancelled as the answer to a poll has come gives up the place that the poll kept.
+func TestCancelledAsAPollEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scripted{}
+		s.answer = func(r *http.Request, _ wire.AcquireRequest) (int, string, string) {
+			if r.URL.Path == "/cancel" {
+				return http.StatusNoContent, "a", ""
+			}
+			return http.StatusConflict, "a", refusal("wait-timeout")
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		read := func(r *http.Request) (*http.Response, error) {
+			resp, err := s.RoundTrip(r)
+			if err == nil && r.URL.Path == "/locks" {
+				resp.Body = bodyThatEnds{resp.Body, cancel}
+			}
+			return resp, err
+		}
+		c, err := client.New([]string{one}, client.WithHTTPClient(&http.Client{Transport: roundTripper(read)}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Acquire(ctx, "r"); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		if err := c.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		s.wantCancelled(t)
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// bodyThatEnds calls a function when it has been read.
+type bodyThatEnds struct {
+	io.ReadCloser
+	ended func()
+}
+
+func (b bodyThatEnds) Close() error {
+	b.ended()
+	return b.ReadCloser.Close()
+}
+
 // wantCancelled wants a cancel under the key of the acquire.
 func (s *scripted) wantCancelled(t *testing.T) {
 	t.Helper()

@@ -121,6 +121,7 @@ export class Calls {
   /** The pause before the next try; it throws the error if there is to be none. */
   #pause(call: Call, tries: Tries, error: FencelockError): number {
     if (error instanceof Held && tries.wait().left > 0) return tries.held();
+    tries.queued &&= !(error instanceof Held);
     if (!(error instanceof Unavailable) || (call.once && tries.ambiguous)) throw error;
     const pause = tries.nextPause(error);
     if (tries.over(pause)) throw error;

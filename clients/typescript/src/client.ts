@@ -332,7 +332,7 @@ export class Client {
       return new Lease(this.#calls, answer);
     } catch (error) {
       for (const late of tries.late) this.#calls.inBackground(() => this.#endLate(late, call));
-      if (tries.ambiguous || tries.underWay) this.#calls.inBackground(() => this.#abandon(call));
+      if (tries.ambiguous || tries.underWay || tries.queued) this.#calls.inBackground(() => this.#abandon(call));
       throw error;
     }
   }

@@ -29,6 +29,8 @@ export class Tries {
   silent = 0;
   /** A try without an answer may have taken effect. */
   ambiguous = false;
+  /** A poll has kept a place in the queue, unless the call has ended because the resource is held. */
+  queued = false;
   /** A try was broken off, if it is still set when the call has ended. */
   underWay = false;
   /** The outcomes of tries that were given up in batches. */
@@ -86,6 +88,7 @@ export class Tries {
 
   /** Notes a poll that ended without a grant, and returns the pause before the next one. */
   held(): number {
+    this.queued = true;
     this.#since = Infinity;
     this.#poll = Math.min(2 * this.#poll, this.#longestPoll);
     return (this.#pause = FIRST_PAUSE);

@@ -599,6 +599,7 @@ class _Tries:
         self.number = 0
         self.silent = 0  # rounds over all servers without an answer for good
         self.ambiguous = False  # a try without an answer may have taken effect
+        self.queued = False  # a poll has kept a place in the queue
         self.under_way = False  # a try was broken off, if it is still set when the call has ended
 
     def wait(self, now: float) -> Tuple[float, float]:
@@ -649,7 +650,8 @@ class Acquisition:
             try:
                 sent, answer = yield from self._acquire(tries, deadline)
             except HeldError:
-                if tries.wait(p.now())[0] <= 0:
+                tries.queued = tries.wait(p.now())[0] > 0
+                if not tries.queued:
                     raise
                 tries.poll = min(2 * tries.poll, p.poll)
                 yield Sleep(_FIRST_PAUSE)
@@ -685,9 +687,9 @@ class Acquisition:
         return None if same else grant
 
     def in_doubt(self) -> bool:
-        """Whether a request that failed may have been granted: it was broken off, or a try of it
-        got no response."""
-        return self._tries.ambiguous or self._tries.under_way
+        """Whether a request that failed may have been granted, or has a place in the queue: it was broken off, a try of it
+        got no response, or a poll has kept the place."""
+        return self._tries.ambiguous or self._tries.under_way or self._tries.queued
 
     def abandon(self) -> Steps[None]:
         """Ends all that a request that was given up may have: its lease, and its place in the queue."""

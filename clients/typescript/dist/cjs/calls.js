@@ -77,6 +77,7 @@ class Calls {
     #pause(call, tries, error) {
         if (error instanceof errors_js_1.Held && tries.wait().left > 0)
             return tries.held();
+        tries.queued &&= !(error instanceof errors_js_1.Held);
         if (!(error instanceof errors_js_1.Unavailable) || (call.once && tries.ambiguous))
             throw error;
         const pause = tries.nextPause(error);

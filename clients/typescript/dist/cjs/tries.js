@@ -19,6 +19,8 @@ class Tries {
     silent = 0;
     /** A try without an answer may have taken effect. */
     ambiguous = false;
+    /** A poll has kept a place in the queue, unless the call has ended because the resource is held. */
+    queued = false;
     /** A try was broken off, if it is still set when the call has ended. */
     underWay = false;
     /** The outcomes of tries that were given up in batches. */
@@ -70,6 +72,7 @@ class Tries {
     }
     /** Notes a poll that ended without a grant, and returns the pause before the next one. */
     held() {
+        this.queued = true;
         this.#since = Infinity;
         this.#poll = Math.min(2 * this.#poll, this.#longestPoll);
         return (this.#pause = exports.FIRST_PAUSE);

@@ -74,6 +74,7 @@ export class Calls {
     #pause(call, tries, error) {
         if (error instanceof Held && tries.wait().left > 0)
             return tries.held();
+        tries.queued &&= !(error instanceof Held);
         if (!(error instanceof Unavailable) || (call.once && tries.ambiguous))
             throw error;
         const pause = tries.nextPause(error);

@@ -269,7 +269,7 @@ export class Client {
         catch (error) {
             for (const late of tries.late)
                 this.#calls.inBackground(() => this.#endLate(late, call));
-            if (tries.ambiguous || tries.underWay)
+            if (tries.ambiguous || tries.underWay || tries.queued)
                 this.#calls.inBackground(() => this.#abandon(call));
             throw error;
         }

@@ -20,6 +20,8 @@ export declare class Tries {
     silent: number;
     /** A try without an answer may have taken effect. */
     ambiguous: boolean;
+    /** A poll has kept a place in the queue, unless the call has ended because the resource is held. */
+    queued: boolean;
     /** A try was broken off, if it is still set when the call has ended. */
     underWay: boolean;
     /** The outcomes of tries that were given up in batches. */

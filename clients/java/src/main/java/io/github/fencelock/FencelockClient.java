@@ -279,7 +279,7 @@ public final class FencelockClient implements AutoCloseable {
             if (tries.number > 0) abandon(call); // an answer may be on its way
             throw e;
         } catch (RuntimeException e) { // the bearer's supplier may throw any
-            if (tries.ambiguous) abandon(call);
+            if (tries.ambiguous || (tries.queued && !(e instanceof HeldException))) abandon(call);
             throw e;
         } finally {
             waits.remove(sending);

@@ -41,6 +41,8 @@ final class Tries {
     int silent;
     /** A try without an answer may have taken effect. */
     volatile boolean ambiguous;
+    /** A poll has kept a place in the queue. */
+    volatile boolean queued;
     final Bounds bounds;
     private final long patience;
     private final long longestPoll;
@@ -89,6 +91,7 @@ final class Tries {
 
     /** Notes a poll that ended without a grant, and returns the pause before the next one. */
     long held() {
+        queued = true;
         since = NEVER;
         poll = Math.min(2 * poll, longestPoll);
         pause = FIRST_PAUSE;
