@@ -90,11 +90,9 @@ func (d *completion) kept() bool {
 
 // unused notes that nobody has the resource, waits for it or asks for it, or since when not.
 func (c *checker) unused(name string, now time.Duration) {
-	l := c.ledger(name)
 	asked := slices.ContainsFunc(c.underWay, func(a *action) bool { return a.verb == "acquire" && a.isFor(name) && a.hasCaller(now) })
-	locked := slices.ContainsFunc(c.w.nodes, func(n *simNode) bool { return n.model.Read(name).Owner != "" })
-	if asked || locked {
-		l.used = now
+	if asked || slices.ContainsFunc(c.w.nodes, func(n *simNode) bool { return n.model.Read(name).Owner != "" }) {
+		c.ledger(name).used = now
 	}
 }
 
@@ -102,10 +100,13 @@ func (a *action) isFor(name string) bool {
 	return slices.ContainsFunc(a.parts, func(part lockcore.LeasePart) bool { return part.Resource == name })
 }
 
+// undisturbed: nothing has gone wrong in the whole run.
+func (w *world) undisturbed() bool { return w.quietNetwork() && w.struck == 0 && !w.calm }
+
 // keepsOut checks that a caller which does not wait is refused no resource that nobody has:
 // who hung up, or cancelled, costs nobody anything. What a lossy network left is not told apart once it is calm.
 func (c *checker) keepsOut(d *completion) {
-	if d.verb != "acquire" || d.waits || d.what.several() || d.what.slots > 0 || !errors.Is(d.err, lockcore.ErrHeld) || !c.w.quietNetwork() || c.w.struck > 0 || c.w.calm {
+	if d.verb != "acquire" || d.waits || d.what.several() || d.what.slots > 0 || !errors.Is(d.err, lockcore.ErrHeld) || !c.w.undisturbed() {
 		return
 	}
 	const while = 300 * time.Millisecond
