@@ -21,7 +21,6 @@ import (
 // others, as make explore does. A sequence that fails is shrunk and printed with its seed.
 func Differential(t *testing.T, open func() (h Harness, done func())) {
 	t.Helper()
-	fixSeed(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		h, done := open()
 		defer done()
@@ -36,15 +35,13 @@ func Differential(t *testing.T, open func() (h Harness, done func())) {
 	})
 }
 
-// fixSeed makes rapid draw the same sequences in every run, unless -rapid.seed or
-// RAPID_SEED says otherwise: a test that passed must not fail because of the draw.
-func fixSeed(t *testing.T) {
-	t.Helper()
-	if flag.Lookup("rapid.seed").Value.String() != "0" {
-		return
-	}
-	if err := flag.Set("rapid.seed", "1"); err != nil {
-		t.Fatal(err)
+// init makes rapid draw the same sequences in every run, unless -rapid.seed or RAPID_SEED says
+// otherwise: a test that passed must not fail because of the draw.
+func init() {
+	if seed := flag.Lookup("rapid.seed"); seed.Value.String() == "0" {
+		if err := seed.Value.Set("1"); err != nil {
+			panic(err)
+		}
 	}
 }
 

@@ -37,14 +37,18 @@ func rulesIn(tb testing.TB) string {
 
 // rules runs the texts, each scenario on a node of its own. In batches every operation is
 // done between strangers', and prints the same.
-func rules(t *testing.T, open Open, batches bool) {
+func rules(t *testing.T, open func(t *testing.T, wanted Wanted) Harness, batches bool) {
 	t.Helper()
+	anyOpen := func(tb testing.TB, wanted Wanted) Harness {
+		t, _ := tb.(*testing.T) // of Run
+		return open(t, wanted)
+	}
 	files, err := filepath.Glob(filepath.Join(rulesIn(t), "*.txt"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no rules: %v", err)
 	}
 	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) { playFile(t, file, open, batches) })
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) { playFile(t, file, anyOpen, batches) })
 	}
 }
 

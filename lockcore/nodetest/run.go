@@ -87,12 +87,15 @@ type Open func(tb testing.TB, wanted Wanted) Harness
 // with t.Cleanup.
 func Run(t *testing.T, open func(t *testing.T, wanted Wanted) Harness) {
 	t.Helper()
-	anyOpen := func(tb testing.TB, wanted Wanted) Harness {
-		t, _ := tb.(*testing.T) // of Run
-		return open(t, wanted)
-	}
-	t.Run("rules", func(t *testing.T) { rules(t, anyOpen, false) })
-	t.Run("rules in batches", func(t *testing.T) { rules(t, anyOpen, true) })
+	t.Run("rules", func(t *testing.T) { rules(t, open, false) })
+	RunReplica(t, open)
+}
+
+// RunReplica is Run for a replica on a store. Its rules are those of package replica, which Run
+// tests in memory, so each scenario is run once: in batches, which ask more of a store.
+func RunReplica(t *testing.T, open func(t *testing.T, wanted Wanted) Harness) {
+	t.Helper()
+	t.Run("rules in batches", func(t *testing.T) { rules(t, open, true) })
 	runAll(t, open, false)
 	t.Run("in batches", func(t *testing.T) { runAll(t, open, true) })
 }

@@ -90,7 +90,7 @@ func (n *testNode) wipe(tb testing.TB) func() {
 }
 
 func TestConformance(t *testing.T) {
-	nodetest.Run(t, func(t *testing.T, wanted nodetest.Wanted) nodetest.Harness {
+	nodetest.RunReplica(t, func(t *testing.T, wanted nodetest.Wanted) nodetest.Harness {
 		t.Helper()
 		clock := newTestClock()
 		n := openNode(t, filepath.Join(t.TempDir(), "node.db"),

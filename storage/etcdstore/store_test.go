@@ -66,7 +66,7 @@ func openNode(tb testing.TB, store *Store, opts replica.Options) *replica.Node {
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, testenv.EtcdURL(t))
-	nodetest.Run(t, func(t *testing.T, wanted nodetest.Wanted) nodetest.Harness {
+	nodetest.RunReplica(t, func(t *testing.T, wanted nodetest.Wanted) nodetest.Harness {
 		t.Helper()
 		wipe(t, store)
 		n := openNode(t, store, replica.Options{Rules: replica.Rules{CounterTTL: wanted.CounterTTL}, Bootstrap: !wanted.Blank})

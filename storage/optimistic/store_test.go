@@ -43,7 +43,7 @@ func TestStore(t *testing.T) {
 
 // As a node it behaves as every other.
 func TestConformance(t *testing.T) {
-	nodetest.Run(t, func(t *testing.T, wanted nodetest.Wanted) nodetest.Harness {
+	nodetest.RunReplica(t, func(t *testing.T, wanted nodetest.Wanted) nodetest.Harness {
 		t.Helper()
 		service := newMemory()
 		s := open(t, service)

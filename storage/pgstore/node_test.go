@@ -68,7 +68,7 @@ func TestConformance(t *testing.T) {
 	t.Parallel()
 	url := testenv.Postgres(t).OwnerURL()
 	store := openStore(t, url, patient())
-	nodetest.Run(t, func(t *testing.T, wanted nodetest.Wanted) nodetest.Harness {
+	nodetest.RunReplica(t, func(t *testing.T, wanted nodetest.Wanted) nodetest.Harness {
 		t.Helper()
 		wipe(t, store)
 		n := openNode(t, store, url, replica.Options{Rules: replica.Rules{CounterTTL: wanted.CounterTTL}, Bootstrap: !wanted.Blank})

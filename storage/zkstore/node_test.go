@@ -49,7 +49,7 @@ func wipe(tb testing.TB, store *Store) {
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, newURL(t), patient())
-	nodetest.Run(t, func(t *testing.T, wanted nodetest.Wanted) nodetest.Harness {
+	nodetest.RunReplica(t, func(t *testing.T, wanted nodetest.Wanted) nodetest.Harness {
 		t.Helper()
 		wipe(t, store)
 		n := openNode(t, store, replica.Options{Rules: replica.Rules{CounterTTL: wanted.CounterTTL}, Bootstrap: !wanted.Blank})
