@@ -3,6 +3,7 @@ package sets_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -118,9 +119,13 @@ func TestCancelledAcquireCostsNobodyAnything(t *testing.T) {
 			for next := range 2 {
 				for _, contended := range []bool{false, true} {
 					t.Run(fmt.Sprintf("%s, %d nodes, the next caller at server %d, contended %t", name, nodes, next, contended), func(t *testing.T) {
-						for after := time.Duration(0); after < 10*time.Millisecond; after += 250 * time.Microsecond {
-							synctest.Test(t, func(t *testing.T) { cancelAfter(t, nodes, next, contended, req, after) })
-						}
+						synctest.Test(t, func(t *testing.T) {
+							a, stop := newArena(t, nodes, 2)
+							defer func() { stop(); time.Sleep(time.Minute) }()
+							for after := time.Duration(0); after < 10*time.Millisecond; after += 250 * time.Microsecond {
+								cancelAfter(a, next, contended, renamed(req, after.String()), after)
+							}
+						})
 					})
 				}
 			}
@@ -128,10 +133,23 @@ func TestCancelledAcquireCostsNobodyAnything(t *testing.T) {
 	}
 }
 
-func cancelAfter(t *testing.T, nodes, server int, contended bool, req lockcore.AcquireRequest, after time.Duration) {
-	t.Helper()
-	a, stop := newArena(t, nodes, 2)
-	defer func() { stop(); time.Sleep(time.Minute) }()
+// renamed is a request like this one for other resources, under another key.
+func renamed(req lockcore.AcquireRequest, suffix string) lockcore.AcquireRequest {
+	if req.Resource != "" {
+		req.Resource += suffix
+	}
+	req.Resources = slices.Clone(req.Resources)
+	for i := range req.Resources {
+		req.Resources[i] += suffix
+	}
+	if req.IdempotencyKey != "" {
+		req.IdempotencyKey += suffix
+	}
+	return req
+}
+
+func cancelAfter(a *arena, server int, contended bool, req lockcore.AcquireRequest, after time.Duration) {
+	a.Helper()
 	next := req
 	next.IdempotencyKey, next.TTL, next.Wait, next.Poll = "", 10*time.Second, 5*time.Second, 0
 	req.TTL, req.Wait = 10*time.Second, 5*time.Second
@@ -139,7 +157,7 @@ func cancelAfter(t *testing.T, nodes, server int, contended bool, req lockcore.A
 	if contended {
 		held = a.must(a.servers[0], lockcore.AcquireRequest{Resource: req.Resource, Resources: req.Resources, Slots: req.Slots, TTL: time.Minute})
 	}
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(a.Context())
 	ended := make(chan error, 1)
 	go func() {
 		_, err := a.servers[0].Acquire(ctx, req)
@@ -151,12 +169,12 @@ func cancelAfter(t *testing.T, nodes, server int, contended bool, req lockcore.A
 		return // it was granted before
 	}
 	if contended {
-		if err := a.servers[0].Release(t.Context(), held.ID); err != nil {
-			t.Fatal(err)
+		if err := a.servers[0].Release(a.Context(), held.ID); err != nil {
+			a.Fatal(err)
 		}
 	}
 	began := time.Now()
-	if lease, err := a.servers[server].Acquire(t.Context(), next); err != nil || time.Since(began) > soon {
-		t.Errorf("%s after it was cancelled, the next caller got %+v, %v after %s", after, lease, err, time.Since(began))
+	if lease, err := a.servers[server].Acquire(a.Context(), next); err != nil || time.Since(began) > soon {
+		a.Errorf("%s after it was cancelled, the next caller got %+v, %v after %s", after, lease, err, time.Since(began))
 	}
 }
