@@ -66,8 +66,8 @@ func TestKitFindsMistakes(t *testing.T) {
 	}
 }
 
-// javaDriver compiles the Java client and its driver into a folder. Each scenario starts a virtual machine: what they
-// load is in an archive of classes, and what makes a long run fast and a start slow is left out.
+// javaDriver compiles the Java client and its driver into a folder. What they load is in
+// an archive of classes, and what makes a long run fast and a start slow is left out.
 func javaDriver(t *testing.T, dir string) (command []string) {
 	t.Helper()
 	in := func(name string) string { return filepath.Join(dir, name) }

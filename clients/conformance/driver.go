@@ -8,7 +8,12 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
+	"testing"
 	"time"
+
+	"github.com/fencelock/fencelock/chaos"
 )
 
 // Client is a client under test: how its driver is run.
@@ -18,7 +23,7 @@ type Client struct {
 	Env     []string
 }
 
-// setup is the first line that a driver reads.
+// setup begins a scenario: the driver makes a new client.
 type setup struct {
 	Servers    string `json:"servers"`
 	TimeoutMS  int64  `json:"timeout_ms"`
@@ -44,20 +49,29 @@ func (r result) String() string {
 // unsupported is the result of an order that a language has no use for.
 const unsupported = "unsupported"
 
-// driver is a running driver.
+// driver is a running driver, with a wall clock of its own.
 type driver struct {
-	cmd    *exec.Cmd
-	in     io.WriteCloser
-	lines  chan result
-	stderr bytes.Buffer
+	cmd       *exec.Cmd
+	in        io.WriteCloser
+	lines     chan result
+	stderr    bytes.Buffer
+	moveClock func(time.Duration)
 }
 
 // orderTime is how long an order may take, also on a busy machine.
 const orderTime = 15 * time.Second
 
-func (c Client) start(s setup) (*driver, error) {
+// start starts a driver; shim is the library that moves its clock.
+func (c Client) start(t *testing.T, shim string) (*driver, error) {
+	t.Helper()
+	clock, _ := chaos.NewClock(t, t.TempDir(), shim, 0)
 	d := &driver{cmd: exec.Command(c.Command[0], c.Command[1:]...), lines: make(chan result)}
-	d.cmd.Env = append(os.Environ(), c.Env...)
+	d.moveClock = func(by time.Duration) {
+		if err := clock.Jump(by); err != nil {
+			t.Error(err)
+		}
+	}
+	d.cmd.Env = slices.Concat(os.Environ(), c.Env, clock.Env())
 	d.cmd.Stderr = &d.stderr
 	in, err := d.cmd.StdinPipe()
 	if err != nil {
@@ -72,14 +86,19 @@ func (c Client) start(s setup) (*driver, error) {
 		return nil, err
 	}
 	go d.read(out)
-	ready, err := d.tell(s)
-	if err == nil && ready.Result != "ready" {
-		err = fmt.Errorf("the driver answered its set-up with %+v", ready)
-	}
-	if err != nil {
+	if err := d.begin([]string{"http://127.0.0.1:9"}, time.Second, time.Second); err != nil { // no scenario waits until it has started
 		return nil, fmt.Errorf("%w\n%s", err, d.stop())
 	}
 	return d, nil
+}
+
+// begin has the driver make a client of the servers, with these limits of a try and of all tries.
+func (d *driver) begin(servers []string, timeout, patience time.Duration) error {
+	ready, err := d.tell(setup{Servers: strings.Join(servers, ","), TimeoutMS: timeout.Milliseconds(), PatienceMS: patience.Milliseconds()})
+	if err == nil && ready.Result != "ready" {
+		err = fmt.Errorf("the driver answered its set-up with %+v", ready)
+	}
+	return err
 }
 
 // read ends with the driver's output.

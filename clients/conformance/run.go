@@ -1,6 +1,8 @@
 package conformance
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,7 +18,7 @@ const (
 	// startAtOnce is how many drivers start at the same time, before any scenario is played:
 	// interpreters that start are what keeps a machine busy.
 	startAtOnce = 2
-	// playAtOnce is how many scenarios are played at the same time: they mostly wait.
+	// playAtOnce is how many scenarios are played at the same time, each by one driver: they mostly wait.
 	playAtOnce = 8
 )
 
@@ -48,9 +50,9 @@ func Table(t *testing.T, clients []Client) []Row {
 	defer late.end()
 	rows := make([]Row, len(scenarios)*len(clients))
 	for j, c := range clients {
-		stages := make([]*stage, len(scenarios))
-		atOnce(startAtOnce, len(scenarios), func(i int) { stages[i] = prepare(t, c, scenarios[i], shim) })
-		atOnce(playAtOnce, len(scenarios), func(i int) { rows[i*len(clients)+j] = stages[i].row(late) })
+		cast := newTroupe(t, c, shim)
+		atOnce(playAtOnce, len(scenarios), func(i int) { rows[i*len(clients)+j] = cast.row(scenarios[i], late) })
+		cast.end()
 	}
 	return rows
 }
@@ -88,44 +90,62 @@ func (r Row) verdict() string {
 	return "right"
 }
 
-// stage is a client that is ready for its scenario.
-type stage struct {
-	client   Client
-	scenario scenario
-	service  *service
-	driver   *driver
-	failed   error // why it is not ready
+// troupe is a client's drivers. Each plays one scenario after the other.
+type troupe struct {
+	t      *testing.T
+	client Client
+	shim   string
+	idle   chan *driver // nil for one that has to be started
 }
 
-// prepare starts the service and the client's driver.
-func prepare(t *testing.T, c Client, s scenario, shim string) *stage {
+func newTroupe(t *testing.T, c Client, shim string) *troupe {
 	t.Helper()
-	clock, _ := chaos.NewClock(t, t.TempDir(), shim, 0)
-	c.Env = append(slices.Clone(c.Env), clock.Env()...)
-	s.moveClock = func(d time.Duration) {
-		if err := clock.Jump(d); err != nil {
+	tr := &troupe{t: t, client: c, shim: shim, idle: make(chan *driver, playAtOnce)}
+	atOnce(startAtOnce, playAtOnce, func(int) {
+		d, err := c.start(t, shim)
+		if err != nil {
 			t.Error(err)
 		}
-	}
-	v := startService(t, s)
-	patience, timeout := s.patience, s.timeout
-	if patience == 0 {
-		patience = 3 * time.Second
-	}
-	if timeout == 0 {
-		timeout = 600 * time.Millisecond
-	}
-	d, err := c.start(setup{Servers: strings.Join(v.urls, ","), TimeoutMS: timeout.Milliseconds(), PatienceMS: patience.Milliseconds()})
-	return &stage{client: c, scenario: s, service: v, driver: d, failed: err}
+		tr.idle <- d
+	})
+	return tr
 }
 
-// row plays the scenario and judges what the client did.
-func (st *stage) row(late *lateness) Row {
+// end ends the drivers.
+func (tr *troupe) end() {
+	for range playAtOnce {
+		if d := <-tr.idle; d != nil {
+			if said := d.stop(); said != "" {
+				tr.t.Errorf("%s: the driver wrote to its standard error: %s", tr.client.Name, said)
+			}
+		}
+	}
+}
+
+// row has a driver play the scenario, and judges what the client did.
+func (tr *troupe) row(s scenario, late *lateness) Row {
+	row := Row{Scenario: s.name, Client: tr.client.Name, Why: s.why}
+	d := <-tr.idle
+	if d == nil {
+		var err error
+		if d, err = tr.client.start(tr.t, tr.shim); err != nil {
+			tr.idle <- nil
+			row.Wrong = []string{err.Error()}
+			return row
+		}
+	}
 	begun := time.Now()
-	r, err := st.play()
+	r, err := tr.play(s, d)
+	if err != nil || s.last() {
+		if said := d.stop(); said != "" {
+			err = errors.Join(err, fmt.Errorf("the driver wrote to its standard error: %s", said))
+		}
+		d = nil
+	}
+	tr.idle <- d
 	measured := late.since(begun)
 	r.late += measured
-	row := Row{Scenario: st.scenario.name, Client: st.client.Name, Why: st.scenario.why, Did: r.trace() + " → " + r.said(), Unsupported: r.unsupported()}
+	row.Did, row.Unsupported = r.trace()+" → "+r.said(), r.unsupported()
 	switch {
 	case err != nil:
 		row.Wrong = []string{err.Error()}
@@ -147,19 +167,26 @@ func (r run) unsupported() bool {
 	return false
 }
 
-// play gives the driver its orders, one after the other.
-func (st *stage) play() (r run, err error) {
-	s, v, d := st.scenario, st.service, st.driver
+// last: the scenario leaves the driver in a state that is not for another one.
+func (s scenario) last() bool {
+	return slices.ContainsFunc(s.faults, func(f fault) bool { return f.clock != 0 }) || slices.ContainsFunc(s.orders, func(o order) bool { return o.Do == "fork" })
+}
+
+// play starts the service, and gives the driver its orders, one after the other.
+func (tr *troupe) play(s scenario, d *driver) (r run, err error) {
+	s.moveClock = d.moveClock
+	v := startService(tr.t, s)
+	defer v.stop()
 	r = run{scenario: s, service: v, late: usualLateness}
-	if st.failed != nil {
-		return r, st.failed
+	if err := d.begin(v.urls, cmp.Or(s.timeout, 600*time.Millisecond), cmp.Or(s.patience, 3*time.Second)); err != nil {
+		return r, err
 	}
 	begun := time.Now()
 	for i, o := range s.orders {
 		v.begin(i)
 		done, err := d.obey(o)
 		if err != nil {
-			return r, fmt.Errorf("order %d: %w\n%s", i+1, err, d.stop())
+			return r, fmt.Errorf("order %d: %w", i+1, err)
 		}
 		r.steps = append(r.steps, done)
 		if done.result.Result == unsupported {
@@ -167,14 +194,11 @@ func (st *stage) play() (r run, err error) {
 		}
 	}
 	r.took = time.Since(begun)
-	if said := d.stop(); said != "" {
-		err = fmt.Errorf("the driver wrote to its standard error: %s", said)
-	}
 	v.stop()
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	r.requests = v.requests
-	return r, err
+	return r, nil
 }
 
 // text is the table for people.

@@ -220,7 +220,8 @@ var scenarios = []scenario{
 	{
 		name: "validity is over when the grant comes", why: "work would begin under a lease that has ended",
 		faults: []fault{{on: acquire, after: 200 * time.Millisecond, validity: 100 * time.Millisecond}},
-		orders: []order{take(2000, 0)}, trace: "acquire@1=201( release@1=(204|404))( acquire@1=201 release@1=(204|404))*", results: "unavailable",
+		orders: []order{take(2000, 0), {Do: "pause", WorkMS: 300}}, results: "unavailable; paused",
+		trace: "acquire@1=201( release@1=(204|404))( acquire@1=201 release@1=(204|404))*",
 	},
 	{
 		name: "a redirect of an acquire", why: "a lease id or a credential would go to another host",

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -121,11 +122,39 @@ func startService(t *testing.T, s scenario) *service {
 			v.urls = append(v.urls, fmt.Sprint("http://127.0.0.1:", testenv.FreePort(t)))
 			continue
 		}
-		server := httptest.NewServer(unbatched(func(w http.ResponseWriter, r *http.Request) { v.serve(i+1, w, r) }))
+		server := httptest.NewUnstartedServer(unbatched(func(w http.ResponseWriter, r *http.Request) { v.serve(i+1, w, r) }))
+		server.Listener = reserve(t, server.Listener)
+		server.Start()
 		v.servers, v.urls = append(v.servers, server), append(v.urls, server.URL)
 	}
 	t.Cleanup(v.stop)
 	return v
+}
+
+// reserved keeps its port until the test ends. The driver's client of an earlier scenario may
+// still ask the server that it had, which is not to be that of a later one.
+type reserved struct{ *net.TCPListener }
+
+func reserve(t *testing.T, l net.Listener) net.Listener {
+	t.Helper()
+	tcp, ok := l.(*net.TCPListener)
+	if !ok {
+		t.Fatalf("a listener that is not of TCP: %v", l.Addr())
+	}
+	t.Cleanup(func() { _ = tcp.Close() })
+	return reserved{tcp}
+}
+
+// Close ends Accept.
+func (l reserved) Close() error { return l.SetDeadline(time.Unix(1, 0)) }
+
+// Accept waits for a connection, until Close.
+func (l reserved) Accept() (net.Conn, error) {
+	conn, err := l.TCPListener.Accept()
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil, net.ErrClosed
+	}
+	return conn, err
 }
 
 // stop ends the servers. It may be called twice.

@@ -118,10 +118,14 @@ def give_up(*_):
 
 def run_sync(lines):
     signal.signal(signal.SIGALRM, give_up)
-    driver = Sync(json.loads(next(lines)))
-    say(result="ready")
     for line in lines:
-        say(**driver.obey(json.loads(line)))
+        order = json.loads(line)
+        if "servers" in order:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            driver = Sync(order)
+            say(result="ready")
+        else:
+            say(**driver.obey(order))
 
 
 class Aio:
@@ -191,15 +195,20 @@ class Aio:
 
 
 async def run_aio(lines):
-    driver = Aio(json.loads(next(lines)))
-    say(result="ready")
+    drivers = []
     loop = asyncio.get_running_loop()
     while True:
         line = await loop.run_in_executor(None, next, lines, None)
         if line is None:
             break
-        say(**await driver.obey(json.loads(line)))
-    await driver.client.close()
+        order = json.loads(line)
+        if "servers" in order:
+            drivers.append(Aio(order))
+            say(result="ready")
+        else:
+            say(**await drivers[-1].obey(order))
+    for driver in drivers:
+        await driver.client.close()
 
 
 if __name__ == "__main__":

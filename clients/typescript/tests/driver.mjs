@@ -110,8 +110,8 @@ async function warmUp() {
 
 for await (const line of createInterface({ input: process.stdin })) {
   const order = JSON.parse(line);
-  if (!client) {
-    await warmUp();
+  if (order.servers) {
+    if (!client) await warmUp();
     client = new Client(order.servers, { timeout: order.timeout_ms, patience: order.patience_ms, batchAfter: process.argv.includes('batches') ? 0 : undefined });
     say({ result: 'ready' });
   } else {

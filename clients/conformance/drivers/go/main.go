@@ -16,13 +16,11 @@ import (
 	"github.com/fencelock/fencelock/client"
 )
 
-type setup struct {
-	Servers    string `json:"servers"`
-	TimeoutMS  int64  `json:"timeout_ms"`
-	PatienceMS int64  `json:"patience_ms"`
-}
-
+// order is also a set-up, which has the servers.
 type order struct {
+	Servers     string `json:"servers"`
+	TimeoutMS   int64  `json:"timeout_ms"`
+	PatienceMS  int64  `json:"patience_ms"`
 	Do          string `json:"do"`
 	Resource    string `json:"resource"`
 	TTLMS       int64  `json:"ttl_ms"`
@@ -57,32 +55,33 @@ func main() {
 }
 
 func run() error {
+	var d *driver
 	lines := bufio.NewScanner(os.Stdin)
-	if !lines.Scan() {
-		return errors.New("no set-up")
-	}
-	var s setup
-	if err := json.Unmarshal(lines.Bytes(), &s); err != nil {
-		return err
-	}
-	opts := []client.Option{client.WithTimeout(ms(s.TimeoutMS)), client.WithPatience(ms(s.PatienceMS))}
-	if slices.Contains(os.Args, "batches") {
-		opts = append(opts, client.WithBatchAfter(0))
-	}
-	locks, err := client.New(strings.Split(s.Servers, ","), opts...)
-	if err != nil {
-		return err
-	}
-	say(line{Result: "ready"})
-	d := &driver{locks: locks}
 	for lines.Scan() {
 		var o order
 		if err := json.Unmarshal(lines.Bytes(), &o); err != nil {
 			return err
 		}
-		say(d.obey(context.Background(), o))
+		if o.Servers == "" {
+			say(d.obey(context.Background(), o))
+			continue
+		}
+		locks, err := newClient(o)
+		if err != nil {
+			return err
+		}
+		d = &driver{locks: locks}
+		say(line{Result: "ready"})
 	}
 	return lines.Err()
+}
+
+func newClient(setup order) (*client.Client, error) {
+	opts := []client.Option{client.WithTimeout(ms(setup.TimeoutMS)), client.WithPatience(ms(setup.PatienceMS))}
+	if slices.Contains(os.Args, "batches") {
+		opts = append(opts, client.WithBatchAfter(0))
+	}
+	return client.New(strings.Split(setup.Servers, ","), opts...)
 }
 
 type driver struct {

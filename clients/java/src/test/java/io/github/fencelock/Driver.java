@@ -26,15 +26,21 @@ final class Driver {
     public static void main(String[] args) throws Exception {
         warmUp();
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        String first = lines.readLine();
-        if (first == null) return; // it was started for what it loads
-        Map<String, Object> setup = parse(first);
-        FencelockClient client = FencelockClient.builder(Json.text(setup, "servers")).timeout(milliseconds(setup, "timeout_ms"))
-                .patience(milliseconds(setup, "patience_ms")).build();
-        Driver driver = new Driver(client);
-        say(Map.of("result", "ready"));
-        for (String line = lines.readLine(); line != null; line = lines.readLine()) say(driver.obey(parse(line)));
-        System.exit(0); // what was given up may still be under way
+        Driver driver = null; // until the first set-up; without one it was started for what it loads
+        for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+            Map<String, Object> order = parse(line);
+            if (order.containsKey("servers")) {
+                driver = new Driver(client(order));
+                say(Map.of("result", "ready"));
+            } else {
+                say(driver.obey(order));
+            }
+        }
+        if (driver != null) System.exit(0); // what was given up may still be under way
+    }
+
+    private static FencelockClient client(Map<String, Object> setup) {
+        return FencelockClient.builder(Json.text(setup, "servers")).timeout(milliseconds(setup, "timeout_ms")).patience(milliseconds(setup, "patience_ms")).build();
     }
 
     /** The first requests of a process also load what makes them, which takes a busy machine longer than the scenarios allow a request. */
