@@ -274,7 +274,8 @@ func waitsEnd(t *testing.T, servers []*process) {
 func handOffs(t *testing.T, servers []*process, when string) {
 	t.Helper()
 	const resource = "passed" // again and again: nothing is left on a node that was away
-	last := servers[0].acquire(fmt.Sprintf(`{"resource":%q}`, resource))
+	// It waits: the vote of a slow node may arrive after the release before, which is then sent again (rule 16).
+	last := servers[0].acquire(fmt.Sprintf(`{"resource":%q,"wait_ms":5000}`, resource))
 	turns := lineUp(t, servers, resource, 9)
 	var slowest time.Duration
 	for i, next := range turns {
