@@ -50,9 +50,9 @@ func Table(t *testing.T, clients []Client) []Row {
 	defer late.end()
 	rows := make([]Row, len(scenarios)*len(clients))
 	for j, c := range clients {
-		cast := newTroupe(t, c, shim)
-		atOnce(playAtOnce, len(scenarios), func(i int) { rows[i*len(clients)+j] = cast.row(scenarios[i], late) })
-		cast.end()
+		all := startDrivers(t, c, shim)
+		atOnce(playAtOnce, len(scenarios), func(i int) { rows[i*len(clients)+j] = all.row(scenarios[i], late) })
+		all.end()
 	}
 	return rows
 }
@@ -90,59 +90,59 @@ func (r Row) verdict() string {
 	return "right"
 }
 
-// troupe is a client's drivers. Each plays one scenario after the other.
-type troupe struct {
+// drivers is a client's drivers. Each plays one scenario after the other.
+type drivers struct {
 	t      *testing.T
 	client Client
 	shim   string
 	idle   chan *driver // nil for one that has to be started
 }
 
-func newTroupe(t *testing.T, c Client, shim string) *troupe {
+func startDrivers(t *testing.T, c Client, shim string) *drivers {
 	t.Helper()
-	tr := &troupe{t: t, client: c, shim: shim, idle: make(chan *driver, playAtOnce)}
+	ds := &drivers{t: t, client: c, shim: shim, idle: make(chan *driver, playAtOnce)}
 	atOnce(startAtOnce, playAtOnce, func(int) {
 		d, err := c.start(t, shim)
 		if err != nil {
 			t.Error(err)
 		}
-		tr.idle <- d
+		ds.idle <- d
 	})
-	return tr
+	return ds
 }
 
 // end ends the drivers.
-func (tr *troupe) end() {
-	for range playAtOnce {
-		if d := <-tr.idle; d != nil {
+func (ds *drivers) end() {
+	atOnce(playAtOnce, playAtOnce, func(int) {
+		if d := <-ds.idle; d != nil {
 			if said := d.stop(); said != "" {
-				tr.t.Errorf("%s: the driver wrote to its standard error: %s", tr.client.Name, said)
+				ds.t.Errorf("%s: a driver wrote to its standard error: %s", ds.client.Name, said)
 			}
 		}
-	}
+	})
 }
 
 // row has a driver play the scenario, and judges what the client did.
-func (tr *troupe) row(s scenario, late *lateness) Row {
-	row := Row{Scenario: s.name, Client: tr.client.Name, Why: s.why}
-	d := <-tr.idle
+func (ds *drivers) row(s scenario, late *lateness) Row {
+	row := Row{Scenario: s.name, Client: ds.client.Name, Why: s.why}
+	d := <-ds.idle
 	if d == nil {
 		var err error
-		if d, err = tr.client.start(tr.t, tr.shim); err != nil {
-			tr.idle <- nil
+		if d, err = ds.client.start(ds.t, ds.shim); err != nil {
+			ds.idle <- nil
 			row.Wrong = []string{err.Error()}
 			return row
 		}
 	}
 	begun := time.Now()
-	r, err := tr.play(s, d)
+	r, err := ds.play(s, d)
 	if err != nil || s.last() {
 		if said := d.stop(); said != "" {
 			err = errors.Join(err, fmt.Errorf("the driver wrote to its standard error: %s", said))
 		}
 		d = nil
 	}
-	tr.idle <- d
+	ds.idle <- d
 	measured := late.since(begun)
 	r.late += measured
 	row.Did, row.Unsupported = r.trace()+" → "+r.said(), r.unsupported()
@@ -173,9 +173,9 @@ func (s scenario) last() bool {
 }
 
 // play starts the service, and gives the driver its orders, one after the other.
-func (tr *troupe) play(s scenario, d *driver) (r run, err error) {
+func (ds *drivers) play(s scenario, d *driver) (r run, err error) {
 	s.moveClock = d.moveClock
-	v := startService(tr.t, s)
+	v := startService(ds.t, s)
 	defer v.stop()
 	r = run{scenario: s, service: v, late: usualLateness}
 	if err := d.begin(v.urls, cmp.Or(s.timeout, 600*time.Millisecond), cmp.Or(s.patience, 3*time.Second)); err != nil {

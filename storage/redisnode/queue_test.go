@@ -105,14 +105,15 @@ func TestWaitTimesOutAndDequeues(t *testing.T) {
 
 func TestExpiryAndOtherServersHandOff(t *testing.T) {
 	t.Parallel()
-	a := startQuorum(t, 5, nil)
+	patient := func(c *sets.Config) { c.MaxTTL, c.NodeTimeout = 5*time.Second, 500*time.Millisecond } // a busy machine may take its time
+	a := startQuorum(t, 5, patient)
 	a.awaitVoting(t, 5)
-	b := joinQuorum(t, a.servers, nil)
+	b := joinQuorum(t, a.servers, patient)
 	b.awaitVoting(t, 5)
 	a.take(t, "r") // never released
-	first := b.waitFor(t.Context(), "r", "b", 10*time.Second)
+	first := b.waitFor(t.Context(), "r", "b", time.Minute)
 	b.awaitWaiting(t, "r", 1)
-	second := a.waitFor(t.Context(), "r", "a", 10*time.Second)
+	second := a.waitFor(t.Context(), "r", "a", time.Minute)
 	a.awaitWaiting(t, "r", 2)
 	got := <-first
 	if got.err != nil {
