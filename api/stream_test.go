@@ -307,7 +307,13 @@ func TestSlowReaderIsDropped(t *testing.T) {
 	t.Parallel()
 	hub, option := withEvents(t)
 	s := newService(t, &fake{}, option)
-	resp, err := http.Get(s.url + "/events")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // otherwise it reads for ever what is not cut off
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+"/events", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -322,7 +328,7 @@ func TestSlowReaderIsDropped(t *testing.T) {
 	}()
 	select {
 	case <-published:
-	case <-time.After(time.Minute):
+	case <-ctx.Done():
 		t.Fatal("the reader holds up who publishes")
 	}
 	// What had been sent is read now, and then the word, and the end.

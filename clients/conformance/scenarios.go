@@ -289,6 +289,13 @@ var scenarios = []scenario{
 		trace:  "acquire@1=409 acquire@1=429 cancel@1=204", results: "cancelled; paused", within: 3 * time.Second,
 	},
 	{
+		name: "a client gives up between two polls", why: "as if its caller did",
+		held: 2 * time.Second, longestPoll: 200 * time.Millisecond,
+		faults: []fault{{on: acquire, nth: 2, status: http.StatusTooManyRequests, kind: "request-limit", retryAfter: "60"}},
+		orders: []order{take(5000, 30000), {Do: "pause", WorkMS: 300}},
+		trace:  "acquire@1=409 acquire@1=429 cancel@1=204", results: "unavailable; paused", within: 3 * time.Second,
+	},
+	{
 		name: "a caller gives up as the grant comes", why: "a cancel under the key ends it",
 		faults: []fault{{on: acquire, nth: 1, after: 3 * time.Second}, {on: cancel, nth: 1, cut: true, effect: true}},
 		orders: []order{{Do: "acquire", Resource: resource, TTLMS: 5000, CancelAfter: 200}, {Do: "pause", WorkMS: 500}},

@@ -10,6 +10,7 @@ import os
 import pickle
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -614,6 +615,30 @@ class Aio(ServiceCase):
 
         self.run_with_client(work)
         self.assertEqual(self.methods(), [("POST", "/locks"), ("DELETE", "/leases/current")])
+
+    def test_a_connection_that_is_reset_leaves_no_exception_behind(self):
+        def reset_all(listener):
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    connection.recv(10_000)
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    connection.close()
+
+        async def run(port):
+            async with aio.Client(f"http://127.0.0.1:{port}", timeout=20, patience=0) as client:
+                with self.assertRaises(UnavailableError):
+                    await client.acquire("r", wait=0)
+            # The collector would report it, whenever it comes to it.
+            return [f for f in gc.get_objects() if isinstance(f, asyncio.Future) and f.done() and f._log_traceback]
+
+        listener = socket.create_server(("127.0.0.1", 0))
+        threading.Thread(target=reset_all, args=(listener,), daemon=True).start()
+        gc.collect()
+        gc.disable()
+        self.addCleanup(gc.enable)
+        self.assertEqual(asyncio.run(run(listener.getsockname()[1])), [])
+        listener.close()
 
     def test_work_is_cancelled_when_the_lease_is_lost(self):
         self.service.refuse["POST /leases/current/extend"] = (404, "lease-not-held")

@@ -12,6 +12,7 @@ The work is cancelled when the lease is lost, and the block then raises LeaseLos
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import ssl
 import sys
@@ -292,6 +293,10 @@ class Client:
             return answer
         except (OSError, _http.Malformed, asyncio.TimeoutError) as e:
             self._drop(request.server)
+            if writer is not None:
+                writer.transport.abort()
+                with contextlib.suppress(OSError):
+                    await writer.wait_closed()  # or the collector reports that nobody looked at why it ended
             raise NoAnswer("no response in time" if isinstance(e, asyncio.TimeoutError) else str(e), sent) from None
         finally:
             if writer is not None:
