@@ -220,10 +220,10 @@ func (p *planner) explainQuarantined(why string) {
 	}
 }
 
-// allNew: the operator said so, every node is quarantined, and none holds anything.
+// allNew: the operator said so, the quarantine of every node has begun, and none holds anything else.
 func (p *planner) allNew() bool {
 	return p.cfg.New && len(p.quarantined) == len(p.nodes) &&
-		!slices.ContainsFunc(p.nodes, func(s observed) bool { return !s.seen.Empty })
+		!slices.ContainsFunc(p.nodes, func(s observed) bool { return !s.seen.Empty || s.seen.Note == "" })
 }
 
 // withDrift is how long a node waits after leases of that TTL (rule 13).
