@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,41 +14,86 @@ import (
 	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
-// muffled is a node whose quarantine begins without that its server hears so, the first time.
-type muffled struct {
-	*nodetest.Model
-	heard bool
+// failing counts the calls of all nodes' membership, and has one of them fail.
+type failing struct {
+	fails  int  // the number of the call; 0 for none
+	unsent bool // the node does not get it; otherwise its reply is lost
+
+	mu    sync.Mutex
+	calls []string
 }
 
-func (m *muffled) Quarantine(ctx context.Context, note string) error {
-	err := m.Model.Quarantine(ctx, note)
-	if !m.heard {
-		m.heard = true
+// call makes a call of a node, or does not.
+func (f *failing) call(what string, send func() error) error {
+	f.mu.Lock()
+	f.calls = append(f.calls, what)
+	fails := len(f.calls) == f.fails
+	f.mu.Unlock()
+	var err error
+	if !fails || !f.unsent {
+		err = send()
+	}
+	if fails {
 		return errors.New("no response in time")
 	}
 	return err
 }
 
-// A server that says that the cluster is new does not wait for the longest TTL, whichever node
-// is slow to say that its quarantine began. A node that is staged by a bootstrap which then
-// fails is not empty any more, and all would wait.
+func (f *failing) made() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.calls
+}
+
+// flawed is a node whose calls can fail.
+type flawed struct {
+	*nodetest.Model
+	*failing
+}
+
+func (n flawed) Observe(ctx context.Context) (seen node.Observation, err error) {
+	err = n.call("observe", func() (err error) { seen, err = n.Model.Observe(ctx); return err })
+	return seen, err
+}
+
+func (n flawed) Quarantine(ctx context.Context, note string) error {
+	return n.call("quarantine", func() error { return n.Model.Quarantine(ctx, note) })
+}
+
+func (n flawed) Stage(ctx context.Context, a node.Admission) error {
+	return n.call("stage", func() error { return n.Model.Stage(ctx, a) })
+}
+
+func (n flawed) Admit(ctx context.Context, a node.Admission) error {
+	return n.call("admit", func() error { return n.Model.Admit(ctx, a) })
+}
+
+// A server that says that the cluster is new does not wait for the longest TTL, whichever call
+// of its start fails. A node that was staged by a bootstrap which then fails is not empty any
+// more, so the bootstrap must not begin while a quarantine has perhaps not begun: its note
+// would come in between.
 func TestFirstStartDoesNotWait(t *testing.T) {
-	const n = 5
-	for slow := range n {
-		t.Run(fmt.Sprintf("n%d", slow+1), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var nodes []node.Node
-				for i := range n {
-					m := nodetest.NewModel(nodetest.ModelOptions{Name: fmt.Sprintf("n%d", i+1)})
-					nodes = append(nodes, &muffled{Model: m, heard: i != slow})
-				}
-				t.Cleanup(func() { time.Sleep(time.Second) }) // for what is on its way
-				l := running(t, sets.Config{New: true, MaxTTL: time.Minute}, nodes)
-				time.Sleep(5 * time.Second)
-				if s := l.Status(); !s.Ready {
-					t.Errorf("not ready: %s", s.Reason)
-				}
-			})
+	start := func(t *testing.T, f *failing) {
+		t.Helper()
+		synctest.Test(t, func(t *testing.T) {
+			var nodes []node.Node
+			for i := range 5 {
+				nodes = append(nodes, flawed{nodetest.NewModel(nodetest.ModelOptions{Name: fmt.Sprintf("n%d", i+1)}), f})
+			}
+			t.Cleanup(func() { time.Sleep(time.Second) }) // for what is on its way
+			l := running(t, sets.Config{New: true, MaxTTL: time.Minute}, nodes)
+			time.Sleep(2 * time.Second)
+			if now := l.Status(); !now.Ready {
+				t.Errorf("not ready: call %d (unsent: %t) of %s failed: %s", f.fails, f.unsent, f.made(), now.Reason)
+			}
 		})
 	}
+	whole := &failing{}
+	start(t, whole)
+	calls := whole.made()
+	for i := range calls {
+		start(t, &failing{fails: i + 1})
+		start(t, &failing{fails: i + 1, unsent: true})
+	}
+	t.Logf("each call failed of %s", calls)
 }
