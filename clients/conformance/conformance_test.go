@@ -66,8 +66,8 @@ func TestKitFindsMistakes(t *testing.T) {
 	}
 }
 
-// javaDriver compiles the Java client and its driver into a folder. What they load is in
-// an archive of classes, and what makes a long run fast and a start slow is left out.
+// javaDriver compiles the Java client and its driver into a folder. What they load in firstUse
+// is in an archive of classes, and what makes a long run fast and a start slow is left out.
 func javaDriver(t *testing.T, dir string) (command []string) {
 	t.Helper()
 	in := func(name string) string { return filepath.Join(dir, name) }
@@ -77,11 +77,18 @@ func javaDriver(t *testing.T, dir string) (command []string) {
 		{"../java/build.sh", dir},
 		{"javac", "-cp", classPath, "-d", in("driver"), "../java/src/test/java/io/github/fencelock/Driver.java"},
 		{"jar", "--create", "--file", in("driver.jar"), "-C", in("driver"), "."},
-		slices.Concat(java, []string{"-XX:ArchiveClassesAtExit=" + in("driver.jsa"), "io.github.fencelock.Driver"}),
 	} {
 		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v\n%s", command, err, out)
 		}
+	}
+	archiving := &drivers{t: t, client: Client{Command: slices.Concat(java, []string{"-XX:ArchiveClassesAtExit=" + in("driver.jsa"), "io.github.fencelock.Driver"})}}
+	d, err := archiving.start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.end(); err != nil {
+		t.Fatal(err)
 	}
 	return append(java, "-XX:SharedArchiveFile="+in("driver.jsa"), "io.github.fencelock.Driver")
 }

@@ -159,14 +159,19 @@ func (d *driver) obey(o order) (step, error) {
 	return s, err
 }
 
+// end waits for the end of a driver that gets no more orders.
+func (d *driver) end() error {
+	_ = d.in.Close()
+	for range d.lines { // what comes now is of no interest
+	}
+	return d.cmd.Wait()
+}
+
 // stop ends the driver, at the latest after three seconds, and returns what it wrote to
 // its standard error.
 func (d *driver) stop() string {
-	_ = d.in.Close()
 	timer := time.AfterFunc(3*time.Second, func() { _ = d.cmd.Process.Kill() })
 	defer timer.Stop()
-	for range d.lines { // what comes now is of no interest
-	}
-	_ = d.cmd.Wait()
+	_ = d.end()
 	return d.stderr.String()
 }

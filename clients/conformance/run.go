@@ -102,13 +102,26 @@ func startDrivers(t *testing.T, c Client, shim string) *drivers {
 	t.Helper()
 	ds := &drivers{t: t, client: c, shim: shim, idle: make(chan *driver, playAtOnce)}
 	atOnce(startAtOnce, playAtOnce, func(int) {
-		d, err := c.start(t, shim)
+		d, err := ds.start()
 		if err != nil {
 			t.Error(err)
 		}
 		ds.idle <- d
 	})
 	return ds
+}
+
+// start starts a driver, and has it do once what it will be judged by: an interpreter or a
+// virtual machine takes long for what it does the first time.
+func (ds *drivers) start() (*driver, error) {
+	d, err := ds.client.start(ds.t, ds.shim)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := ds.play(firstUse, d); err != nil {
+		return nil, fmt.Errorf("%w\n%s", err, d.stop())
+	}
+	return d, nil
 }
 
 // end ends the drivers.
@@ -128,7 +141,7 @@ func (ds *drivers) row(s scenario, late *lateness) Row {
 	d := <-ds.idle
 	if d == nil {
 		var err error
-		if d, err = ds.client.start(ds.t, ds.shim); err != nil {
+		if d, err = ds.start(); err != nil {
 			ds.idle <- nil
 			row.Wrong = []string{err.Error()}
 			return row

@@ -92,6 +92,13 @@ var letGo = order{Do: "release"}
 // pair takes a lease without a wait, and releases it.
 var pair = []order{take(2000, 0), letGo}
 
+// firstUse is not judged: a wait of several polls, tries that fail, and work whose lease is extended.
+var firstUse = scenario{
+	name: "first use", servers: 2, held: 200 * time.Millisecond, longestPoll: 100 * time.Millisecond,
+	faults: []fault{{on: acquire, nth: 1, status: http.StatusServiceUnavailable, kind: "no-quorum"}, {on: acquire, nth: 2, cut: true}, {on: release, nth: 1, before: 5 * time.Second}},
+	orders: []order{take(2000, 5000), letGo, work(300, 250)},
+}
+
 // Scenarios is the table.
 var scenarios = []scenario{
 	{
