@@ -33,7 +33,7 @@ func TestConsoleSaysWhatItDoesNotKnow(t *testing.T) {
 	c := openConsole(t, p)
 	c.expect("status of 501") // no guarded records
 	c.expect("status of 503")
-	c.wait("the lock is there", `document.querySelector('#rows').innerText.includes('orders/1')`)
+	c.wait("the list is there, and not an event alone", `document.querySelector('#rows').innerText.includes('orders/1') && document.querySelector('#counts').innerText.startsWith('1 held')`)
 
 	for _, node := range nodes[1:] {
 		node.Freeze()

@@ -50,8 +50,10 @@ type EtcdMember struct {
 }
 
 // sharedEtcd is this process's etcd for prefixes of single tests. It ends with the
-// process.
-var sharedEtcd = sync.OnceValues(func() (*Etcd, error) { return tryEtcd(nil, 1, EtcdOptions{}) })
+// process, and syncs nothing to disk.
+var sharedEtcd = sync.OnceValues(func() (*Etcd, error) {
+	return tryEtcd(nil, 1, EtcdOptions{Args: []string{"--unsafe-no-fsync"}})
+})
 
 // EtcdURL is a fresh prefix on an etcd of one member that this process's tests share.
 func EtcdURL(t testing.TB) string {

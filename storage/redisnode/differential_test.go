@@ -10,7 +10,7 @@ import (
 
 func TestDifferential(t *testing.T) {
 	t.Parallel()
-	server := testenv.StartRedis(t, testenv.WithPersistence(testenv.PersistAOFAlways))
+	server := testenv.StartRedis(t, unsynced()...)
 	nodetest.Differential(t, func() (nodetest.Harness, func()) {
 		server.FlushAll()
 		node, err := redisnode.Open(server.Addr(), redisnode.Options{Timeout: patient})
