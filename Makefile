@@ -21,7 +21,7 @@ PARALLEL ?= $(shell if [ $(CORES) -lt 2 ]; then echo 2; else echo 4; fi)
 
 # Results are not taken from the cache: Go does not see when a server changes.
 # Tests that call t.Parallel mostly wait, so there may be more of them than cores.
-FLAGS    := -race -count=1 -p $(PARALLEL) -parallel 4 -timeout 12m
+FLAGS    := -race -count=1 -p $(PARALLEL) -parallel 4 -timeout 20m
 
 # $(call tests,FLAGS,PACKAGES) runs tests: a line a package, then what failed with its output, and what was
 # skipped and why. They use one program, which is built once, without -race.

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -66,7 +67,6 @@ func Start(tb testing.TB, config Config) *Stand {
 	s.startNodes()
 	s.pg = testenv.StartPostgres(tb)
 	s.startServers()
-	s.ruler = startRuler(s)
 	return s
 }
 
@@ -81,8 +81,7 @@ func StartSingle(tb testing.TB, config Config, dir string) *Stand {
 	s.http = &http.Client{Transport: newTransport(s.servers)}
 	tb.Cleanup(s.http.CloseIdleConnections)
 	single.start()
-	testenv.Eventually(tb, time.Minute, s.settled)
-	s.ruler = startRuler(s)
+	s.settle(s.settled)
 	return s
 }
 
@@ -92,7 +91,6 @@ func StartEngine(tb testing.TB, config Config, engine Engine) *Stand {
 	s := &Stand{t: tb, config: config, engine: engine, began: time.Now(), marks: map[string]mark{}}
 	s.pg = testenv.StartPostgres(tb)
 	s.startServers()
-	s.ruler = startRuler(s)
 	return s
 }
 
@@ -158,13 +156,34 @@ func (s *Stand) startServers() {
 	s.t.Cleanup(s.http.CloseIdleConnections)
 	if s.engine == nil {
 		s.servers[0].start("FENCELOCK_BOOTSTRAP=new")
-		testenv.Eventually(s.t, time.Minute, func() error { return s.allVoting(0) })
+		s.settle(func() error { return s.allVoting(0) })
 		s.servers[0].stop()
 	}
 	for _, server := range s.servers {
 		server.start()
 	}
-	testenv.Eventually(s.t, time.Minute, s.settled)
+	s.settle(s.settled)
+}
+
+// settle waits for a check of the servers that have started. Where it fails, the error says
+// whether the machine had time for them.
+func (s *Stand) settle(check func() error) {
+	s.t.Helper()
+	if s.ruler == nil {
+		s.ruler = startRuler(s)
+	}
+	ctx, stop := context.WithCancel(s.t.Context())
+	var measured sync.WaitGroup
+	defer measured.Wait()
+	defer stop()
+	measured.Go(func() { s.ruler.run(ctx) })
+	testenv.Eventually(s.t, time.Minute, func() error {
+		err := check()
+		if late := len(s.ruler.lates()) / 2; err != nil && late > 0 {
+			err = fmt.Errorf("%w\nthe machine: a Redis that no fault is about was late %d times, by %s or more", err, late, s.config.NodeTimeout/2)
+		}
+		return err
+	})
 }
 
 func (s *Stand) environment(i int) []string {

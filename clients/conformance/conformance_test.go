@@ -82,10 +82,10 @@ func javaDriver(t *testing.T, dir string) (command []string) {
 			t.Fatalf("%v: %v\n%s", command, err, out)
 		}
 	}
-	archiving := &drivers{t: t, client: Client{Command: slices.Concat(java, []string{"-XX:ArchiveClassesAtExit=" + in("driver.jsa"), "io.github.fencelock.Driver"})}}
-	d, err := archiving.start()
-	if err != nil {
-		t.Fatal(err)
+	once := &drivers{t: t, client: Client{Name: "java", Command: slices.Concat(java, []string{"-XX:ArchiveClassesAtExit=" + in("driver.jsa"), "io.github.fencelock.Driver"})}}
+	d := once.used(once.start())
+	if d == nil {
+		t.FailNow()
 	}
 	if err := d.end(); err != nil {
 		t.Fatal(err)

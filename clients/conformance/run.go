@@ -101,27 +101,32 @@ type drivers struct {
 func startDrivers(t *testing.T, c Client, shim string) *drivers {
 	t.Helper()
 	ds := &drivers{t: t, client: c, shim: shim, idle: make(chan *driver, playAtOnce)}
-	atOnce(startAtOnce, playAtOnce, func(int) {
-		d, err := ds.start()
-		if err != nil {
-			t.Error(err)
-		}
-		ds.idle <- d
-	})
+	started := make([]*driver, playAtOnce)
+	atOnce(startAtOnce, playAtOnce, func(i int) { started[i] = ds.start() })
+	atOnce(playAtOnce, playAtOnce, func(i int) { ds.idle <- ds.used(started[i]) })
 	return ds
 }
 
-// start starts a driver, and has it do once what it will be judged by: an interpreter or a
-// virtual machine takes long for what it does the first time.
-func (ds *drivers) start() (*driver, error) {
+// start returns nil for a driver that does not start, and fails the test.
+func (ds *drivers) start() *driver {
 	d, err := ds.client.start(ds.t, ds.shim)
 	if err != nil {
-		return nil, err
+		ds.t.Errorf("%s: %v", ds.client.Name, err)
+	}
+	return d
+}
+
+// used has a driver do once what it will be judged by: an interpreter or a virtual machine
+// takes long for what it does the first time. It returns nil, and fails the test, if that fails.
+func (ds *drivers) used(d *driver) *driver {
+	if d == nil {
+		return nil
 	}
 	if _, err := ds.play(firstUse, d); err != nil {
-		return nil, fmt.Errorf("%w\n%s", err, d.stop())
+		ds.t.Errorf("%s: %v\n%s", ds.client.Name, err, d.stop())
+		return nil
 	}
-	return d, nil
+	return d
 }
 
 // end ends the drivers.
@@ -140,12 +145,12 @@ func (ds *drivers) row(s scenario, late *lateness) Row {
 	row := Row{Scenario: s.name, Client: ds.client.Name, Why: s.why}
 	d := <-ds.idle
 	if d == nil {
-		var err error
-		if d, err = ds.start(); err != nil {
-			ds.idle <- nil
-			row.Wrong = []string{err.Error()}
-			return row
-		}
+		d = ds.used(ds.start())
+	}
+	if d == nil {
+		ds.idle <- nil
+		row.Wrong = []string{"its driver did not start"}
+		return row
 	}
 	begun := time.Now()
 	r, err := ds.play(s, d)

@@ -5,6 +5,7 @@ import datetime
 import contextlib
 import contextvars
 import gc
+import itertools
 import json
 import os
 import pickle
@@ -33,7 +34,8 @@ class Service(ThreadingHTTPServer):
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.calls, self.refuse, self.tokens, self.wait = [], {}, 0, threading.Event()
+        self.calls, self.refuse, self.wait = [], {}, threading.Event()
+        self.minted, self.token = itertools.count(1), 0  # token: the last one
         self.hold, self.peers, self.pages = "", {}, {}  # hold: of which path no request is answered before wait is set
         self.in_batches = []  # operations
         self.events = False  # whether it streams events: one after the other
@@ -86,14 +88,15 @@ class Handler(BaseHTTPRequestHandler):
             return 200, service.pages[path]
         if method == "DELETE":
             return 204, None
+        token = service.token  # which another request may change meanwhile
         if path == "/locks":
-            service.tokens += 1
+            token = service.token = next(service.minted)
         ttl = body.get("ttl_ms", 30_000)
         slot = {"slot": 1} if "slots" in body else {}
         resource = body.get("resource", "r") + "#slot1" * len(slot)
-        parts = {"resources": [{"resource": r, "fencing_token": service.tokens} for r in body["resources"]]} if "resources" in body else {}
+        parts = {"resources": [{"resource": r, "fencing_token": token} for r in body["resources"]]} if "resources" in body else {}
         return 200, {
-            **slot, **parts, "lease_id": "secret-id", "resource": resource, "fencing_token": service.tokens, "fencing_proof": "secret-proof", "ttl_ms": ttl,
+            **slot, **parts, "lease_id": "secret-id", "resource": resource, "fencing_token": token, "fencing_proof": "secret-proof", "ttl_ms": ttl,
             "validity_ms": ttl - 5, "waited_ms": 0, "max_hold_remaining_ms": None,
         }
 
