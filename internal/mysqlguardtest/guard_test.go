@@ -60,6 +60,9 @@ func TestConformance(t *testing.T) {
 func TestKilledServer(t *testing.T) {
 	t.Parallel()
 	maria := testenv.StartMariaDB(t, "--log-bin", "--binlog-format=MIXED", "--log-bin-trust-function-creators=1")
+	if err := mysqlguard.Install(t.Context(), maria.OwnerURL()); err != nil {
+		t.Fatal(err)
+	}
 	g := openGuard(t, maria.OwnerURL(), mysqlguard.Options{})
 	for i := range fencing.Token(20) {
 		if _, err := g.Write(t.Context(), "r", i+1, fmt.Appendf(nil, "%d", i+1)); err != nil {
@@ -83,7 +86,7 @@ func TestKilledServer(t *testing.T) {
 func TestFrozenServer(t *testing.T) {
 	t.Parallel()
 	maria := testenv.StartMariaDB(t)
-	if err := openGuard(t, maria.OwnerURL(), mysqlguard.Options{}).Check(t.Context()); err != nil { // it installs the guard
+	if err := mysqlguard.Install(t.Context(), maria.OwnerURL()); err != nil {
 		t.Fatal(err)
 	}
 	g := openGuard(t, maria.OwnerURL(), mysqlguard.Options{CallTimeout: 300 * time.Millisecond})
@@ -205,5 +208,28 @@ func TestMalformedURLs(t *testing.T) {
 	}
 	if _, err := mysqlguard.Open("mysql://u@h/d", mysqlguard.Options{HistoryKept: -1}); err == nil {
 		t.Error("HistoryKept -1 was accepted")
+	}
+}
+
+// An installation goes on when the call that began it has run out of time, and a later call
+// finds the guard: on a slow server each call would otherwise cut it off and begin again.
+func TestSlowInstallation(t *testing.T) {
+	t.Parallel()
+	at, err := url.Parse(testenv.MariaDB(t).OwnerURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := testenv.StartProxy(t, at.Host)
+	at.Host = line.Addr()
+	const late, limit = 25 * time.Millisecond, 500 * time.Millisecond // the script has dozens of statements
+	line.Delay(late)
+	g := openGuard(t, at.String(), mysqlguard.Options{CallTimeout: limit})
+	begun := time.Now()
+	testenv.Eventually(t, time.Minute, func() error {
+		_, err := g.Claim(t.Context(), "r", 1)
+		return err
+	})
+	if took := time.Since(begun); took < limit {
+		t.Errorf("it took %v only, which proves nothing", took)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
@@ -16,7 +15,7 @@ import (
 type Guard struct {
 	db     *sql.DB
 	opts   Options
-	schema *ready
+	schema *readiness
 }
 
 var _ fencing.Guard = (*Guard)(nil)
@@ -33,11 +32,15 @@ func Open(url string, opts Options) (*Guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Guard{db: db, opts: opts, schema: &ready{turn: make(chan struct{}, 1)}}, nil
+	schema := newReadiness(func(ctx context.Context) error { return install(ctx, db) })
+	return &Guard{db: db, opts: opts, schema: schema}, nil
 }
 
-// Close ends the connections, waiting for calls that run.
-func (g *Guard) Close() error { return g.db.Close() }
+// Close ends an installation and the connections, waiting for calls that run.
+func (g *Guard) Close() error {
+	g.schema.close()
+	return g.db.Close()
+}
 
 // Claim raises the mark; see fencing.Guard.
 func (g *Guard) Claim(ctx context.Context, resource string, token fencing.Token) (fencing.Record, error) {
@@ -222,7 +225,7 @@ func (g *Guard) call(ctx context.Context, limit time.Duration, run func(context.
 	}
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	if err := g.schema.ensure(limited, func(ctx context.Context) error { return install(ctx, g.db) }); err != nil {
+	if err := g.schema.wait(limited); err != nil {
 		return explain(ctx, err)
 	}
 	err := run(limited)
@@ -230,35 +233,10 @@ func (g *Guard) call(ctx context.Context, limit time.Duration, run func(context.
 		err = run(limited)
 	}
 	if schemaGone(err) {
-		g.schema.done.Store(false) // it is made again for the next call
+		g.schema.lost() // it is made again for the next call
 	}
 	if errors.Is(err, sql.ErrNoRows) {
 		return fencing.ErrNotFound
 	}
 	return explain(ctx, err)
-}
-
-// ready runs an installation until it has succeeded once: for one caller at a time, while
-// the others wait.
-type ready struct {
-	done atomic.Bool
-	turn chan struct{}
-}
-
-func (r *ready) ensure(ctx context.Context, install func(context.Context) error) error {
-	if r.done.Load() {
-		return nil
-	}
-	select {
-	case r.turn <- struct{}{}:
-		defer func() { <-r.turn }()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	if r.done.Load() {
-		return nil
-	}
-	err := install(ctx)
-	r.done.Store(err == nil)
-	return err
 }
