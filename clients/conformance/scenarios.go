@@ -285,7 +285,7 @@ var scenarios = []scenario{
 	},
 	{
 		name: "a caller gives up", why: "what its request was granted would block the resource for the TTL",
-		held: 2 * time.Second, orders: []order{{Do: "acquire", Resource: resource, TTLMS: 5000, WaitMS: 30000, CancelAfter: 300}, {Do: "pause", WorkMS: 300}},
+		held: 4 * time.Second, orders: []order{{Do: "acquire", Resource: resource, TTLMS: 5000, WaitMS: 30000, CancelAfter: 1000}, {Do: "pause", WorkMS: 300}},
 		trace: "acquire@1=gone cancel@1=204", results: "cancelled; paused", within: 3 * time.Second,
 	},
 	{
@@ -305,7 +305,7 @@ var scenarios = []scenario{
 	{
 		name: "a caller gives up as the grant comes", why: "a cancel under the key ends it",
 		faults: []fault{{on: acquire, nth: 1, after: 3 * time.Second}, {on: cancel, nth: 1, cut: true, effect: true}},
-		orders: []order{{Do: "acquire", Resource: resource, TTLMS: 5000, CancelAfter: 200}, {Do: "pause", WorkMS: 500}},
+		orders: []order{{Do: "acquire", Resource: resource, TTLMS: 5000, CancelAfter: 400}, {Do: "pause", WorkMS: 500}},
 		trace:  "acquire@1=gone cancel@1=cut cancel@1=204", results: "cancelled; paused", within: 3 * time.Second,
 	},
 	{
