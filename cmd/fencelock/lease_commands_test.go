@@ -84,7 +84,7 @@ func TestListGetBreak(t *testing.T) {
 
 	got := p.tool("", nil, "ls", "orders/")
 	table := regexp.MustCompile(`(?s)^RESOURCE +HOLDER +TOKEN +ENDS IN +HELD FOR +WAITING\n` +
-		`orders/1 +worker-1 +\d+ +(59|60|1m0)s? +\d+m?s +1\norders/2 +worker-2 +\d+ +\S+ +\d+m?s +0\n$`)
+		`orders/1 +worker-1 +\d+ +(5\d|60|1m0)s? +\d+m?s +1\norders/2 +worker-2 +\d+ +\S+ +\d+m?s +0\n$`)
 	if !table.MatchString(got.out) {
 		t.Errorf("ls: %s", got.out)
 	}
