@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
@@ -15,7 +17,7 @@ import (
 type Guard struct {
 	db     *sql.DB
 	opts   Options
-	schema *readiness
+	schema *ready
 }
 
 var _ fencing.Guard = (*Guard)(nil)
@@ -32,7 +34,7 @@ func Open(url string, opts Options) (*Guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	schema := newReadiness(func(ctx context.Context) error { return install(ctx, db) })
+	schema := newReady(func(ctx context.Context) error { return install(ctx, db) })
 	return &Guard{db: db, opts: opts, schema: schema}, nil
 }
 
@@ -225,7 +227,7 @@ func (g *Guard) call(ctx context.Context, limit time.Duration, run func(context.
 	}
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	if err := g.schema.wait(limited); err != nil {
+	if err := g.schema.ensure(limited); err != nil {
 		return explain(ctx, err)
 	}
 	err := run(limited)
@@ -233,10 +235,71 @@ func (g *Guard) call(ctx context.Context, limit time.Duration, run func(context.
 		err = run(limited)
 	}
 	if schemaGone(err) {
-		g.schema.lost() // it is made again for the next call
+		g.schema.done.Store(false) // it is made again for the next call
 	}
 	if errors.Is(err, sql.ErrNoRows) {
 		return fencing.ErrNotFound
 	}
 	return explain(ctx, err)
+}
+
+// ready runs an installation until it has succeeded once: one at a time, while the callers
+// wait. It continues when the call that began it has run out of time: on a slow server each
+// call would otherwise cut it off and begin again.
+type ready struct {
+	install func(context.Context) error
+	ctx     context.Context // ends with close
+	stop    context.CancelFunc
+	done    atomic.Bool
+	turn    chan struct{} // is full while an installation runs
+}
+
+func newReady(install func(context.Context) error) *ready {
+	ctx, stop := context.WithCancel(context.Background())
+	return &ready{install: install, ctx: ctx, stop: stop, turn: make(chan struct{}, 1)}
+}
+
+// ensure returns nil once an installation has succeeded, or why it has not before ctx ends.
+func (r *ready) ensure(ctx context.Context) error {
+	if r.done.Load() {
+		return nil
+	}
+	select {
+	case r.turn <- struct{}{}:
+	case <-ctx.Done():
+		return installing(ctx)
+	}
+	ended := make(chan error, 1)
+	go r.run(ended) //nolint:contextcheck // it serves every caller, and outlives this one
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return installing(ctx)
+	}
+}
+
+func installing(ctx context.Context) error {
+	return fmt.Errorf("the guard is being installed: %w", ctx.Err())
+}
+
+// run has the turn, and gives it back.
+func (r *ready) run(ended chan<- error) {
+	defer func() { <-r.turn }()
+	if r.done.Load() { // by the one before
+		ended <- nil
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.ctx, installTimeout)
+	defer cancel()
+	err := r.install(ctx)
+	r.done.Store(err == nil)
+	ended <- err
+}
+
+// close ends an installation, and waits for its end.
+func (r *ready) close() {
+	r.stop()
+	r.turn <- struct{}{}
+	<-r.turn
 }
