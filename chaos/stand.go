@@ -81,7 +81,7 @@ func StartSingle(tb testing.TB, config Config, dir string) *Stand {
 	s.http = &http.Client{Transport: newTransport(s.servers)}
 	tb.Cleanup(s.http.CloseIdleConnections)
 	single.start()
-	s.settle(s.settled)
+	s.settle(1)
 	return s
 }
 
@@ -156,18 +156,17 @@ func (s *Stand) startServers() {
 	s.t.Cleanup(s.http.CloseIdleConnections)
 	if s.engine == nil {
 		s.servers[0].start("FENCELOCK_BOOTSTRAP=new")
-		s.settle(func() error { return s.allVoting(0) })
+		s.settle(1)
 		s.servers[0].stop()
 	}
 	for _, server := range s.servers {
 		server.start()
 	}
-	s.settle(s.settled)
+	s.settle(servers)
 }
 
-// settle waits for a check of the servers that have started. Where it fails, the error says
-// whether the machine had time for them.
-func (s *Stand) settle(check func() error) {
+// settle waits until the first servers, which have started, see every node vote.
+func (s *Stand) settle(servers int) {
 	s.t.Helper()
 	if s.ruler == nil {
 		s.ruler = startRuler(s)
@@ -177,13 +176,7 @@ func (s *Stand) settle(check func() error) {
 	defer measured.Wait()
 	defer stop()
 	measured.Go(func() { s.ruler.run(ctx) })
-	testenv.Eventually(s.t, time.Minute, func() error {
-		err := check()
-		if late := len(s.ruler.lates()) / 2; err != nil && late > 0 {
-			err = fmt.Errorf("%w\nthe machine: a Redis that no fault is about was late %d times, by %s or more", err, late, s.config.NodeTimeout/2)
-		}
-		return err
-	})
+	testenv.Eventually(s.t, time.Minute, func() error { return s.settledAt(servers) })
 }
 
 func (s *Stand) environment(i int) []string {
@@ -224,12 +217,19 @@ func withHost(tb testing.TB, text, host string) string {
 }
 
 // settled returns nil once every server sees every node vote.
-func (s *Stand) settled() error {
+func (s *Stand) settled() error { return s.settledAt(len(s.servers)) }
+
+// settledAt also says whether the machine had time for the servers.
+func (s *Stand) settledAt(servers int) error {
 	var errs []error
-	for i := range s.servers {
+	for i := range servers {
 		errs = append(errs, s.allVoting(i))
 	}
-	return errors.Join(errs...)
+	err := errors.Join(errs...)
+	if late := len(s.ruler.lates()) / 2; err != nil && late > 0 {
+		err = fmt.Errorf("%w\nthe machine: a Redis that no fault is about was late %d times, by %s or more", err, late, s.config.NodeTimeout/2)
+	}
+	return err
 }
 
 func (s *Stand) allVoting(server int) error {
