@@ -52,7 +52,7 @@ COMPUTES := ./internal/sim ./lockcore/sets ./lockcore/replica ./storage/optimist
 
 # The tests of these packages only drive programs, so they are built without -race. Of the others the
 # longest come first.
-DRIVERS  := ./clients/... ./examples ./internal/docscheck
+DRIVERS  := ./chaos ./clients/... ./examples ./internal/docscheck
 RACED     = $(shell $(GO) list ./storage/... ./cmd/fencelock $(PKG) | grep -vxF "$$($(GO) list $(DRIVERS))")
 
 # How long make explore takes, and where its random tests begin.
@@ -79,7 +79,7 @@ run: ## run the service on its embedded default, http://127.0.0.1:8080
 
 .PHONY: check
 check: fmt-check vet ## the inner loop: what needs no server, in a minute
-	$(GO) test -short -p $(PARALLEL) -parallel 8 -skip '$(SOAK)|$(COMPUTE)' $(RACED) ./examples ./internal/docscheck
+	$(GO) test -short -p $(PARALLEL) -parallel 8 -skip '$(SOAK)|$(COMPUTE)' $(RACED) ./chaos ./examples ./internal/docscheck
 
 .PHONY: test-tools
 test-tools:

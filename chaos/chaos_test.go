@@ -31,7 +31,7 @@ var (
 func short(t *testing.T) Config {
 	t.Helper()
 	return Config{
-		Clients: 24, Resources: 6, MaxTTL: time.Second, NodeTimeout: 100 * time.Millisecond,
+		Clients: 24, Resources: 6, MaxTTL: 2 * time.Second, NodeTimeout: 200 * time.Millisecond,
 		Think: 150 * time.Millisecond, Hold: 600 * time.Millisecond, AtOnce: 8 * time.Second, Seed: 1, Dir: os.TempDir(),
 	}
 }
