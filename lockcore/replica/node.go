@@ -88,9 +88,13 @@ var (
 	_ node.Prover = (*Node)(nil)
 )
 
+// startPatience is how long New waits for its transaction: a store that has just started, or
+// that elects a leader, takes longer than a call may.
+const startPatience = 10 * time.Second
+
 // New opens the node and starts its committer. The name must be the same on
-// every server. It fails if the store cannot be written, or holds a record that
-// this version cannot read.
+// every server. It fails if the store cannot be written within 10 seconds, or holds
+// a record that this version cannot read.
 func New(ctx context.Context, name string, store Store, opts Options) (*Node, error) {
 	opts = opts.withDefaults()
 	n := &Node{
@@ -100,12 +104,21 @@ func New(ctx context.Context, name string, store Store, opts Options) (*Node, er
 	n.Calls = Calls{Transact: func(ctx context.Context, writes bool, f func(*Txn) error) error {
 		return n.do(ctx, &call{writes: writes, run: f})
 	}}
-	_, err := n.update(ctx, func(t *Txn) { t.Open(opts.Bootstrap, opts.Floor) })
-	if err != nil {
+	if err := n.open(ctx); err != nil {
 		return nil, fmt.Errorf("replica: open %s: %w", name, err)
 	}
 	n.done.Go(n.commitAll)
 	return n, nil
+}
+
+func (n *Node) open(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	_, err := n.update(ctx, func(t *Txn) { t.Open(n.opts.Bootstrap, n.opts.Floor) })
+	if ctx.Err() != nil && err != nil {
+		return fmt.Errorf("it took no write within %s: look at its load and its disk, and start again: %w", startPatience, err)
+	}
+	return err
 }
 
 // Name is the name it was given.

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
@@ -160,6 +161,42 @@ func TestBootstrapsItself(t *testing.T) {
 	again.Join(node.Cluster{Nodes: 1, Hash: "beef"}) // the cluster that came first keeps the store
 	if r := again.ask(t, read("a")); r.Outcome != node.NotAdmitted {
 		t.Errorf("%+v", r)
+	}
+}
+
+// busy is a store that takes a while for each transaction.
+type busy struct {
+	*memstore.Store
+	takes time.Duration
+}
+
+func (s busy) Update(ctx context.Context, fn func(replica.Tx) error) error {
+	ctx, cancel := replica.Limit(ctx, 2*time.Second)
+	defer cancel()
+	select {
+	case <-time.After(s.takes):
+		return s.Store.Update(ctx, fn)
+	case <-ctx.Done():
+		return fmt.Errorf("commit: %w", ctx.Err())
+	}
+}
+
+// A start outlasts a store that is busy for longer than a call may take, as after an election.
+// Where it ends, it says what to look at.
+func TestAStartIsPatient(t *testing.T) {
+	for took, wanted := range map[time.Duration]string{
+		9 * time.Second:  "",
+		11 * time.Second: "took no write within 10s: look at its load and its disk",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			n, err := replica.New(t.Context(), "node", busy{memstore.New(memstore.Options{}), took}, replica.Options{})
+			if wanted == "" && err == nil {
+				err = n.Close()
+			}
+			if wanted == "" && err != nil || wanted != "" && (err == nil || !strings.Contains(err.Error(), wanted)) {
+				t.Errorf("a start that takes %s: %v, want %q", took, err, wanted)
+			}
+		})
 	}
 }
 
