@@ -142,7 +142,7 @@ func (f *fleet) queueUp(clients []*client.Client) *crowd {
 				c.failed = append(c.failed, fmt.Errorf("waiter %d: %w", i, err))
 			}
 		})
-		f.servers[0].awaitWaiting("hot", i+1, 20*time.Second)
+		f.servers[0].awaitWaiting("hot", i+1)
 	}
 	return c
 }

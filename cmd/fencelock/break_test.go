@@ -63,7 +63,7 @@ func TestBreakThatComesTwice(t *testing.T) {
 	operator := startDoubling(t, p.url)
 	first := p.acquire(`{"resource":"orders/42","ttl_ms":60000}`)
 	next := p.waits(t.Context(), "orders/42", "next", time.Minute)
-	p.awaitWaiting("orders/42", 1, 10*time.Second)
+	p.awaitWaiting("orders/42", 1)
 
 	through := &process{t: t, url: operator.URL, client: p.client}
 	body := fmt.Sprintf(`{"resource":"orders/42","fencing_token":%d}`, first.FencingToken)

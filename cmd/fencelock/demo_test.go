@@ -206,7 +206,7 @@ func TestDemoInterrupted(t *testing.T) {
 // TestDemoThatGoesWrong kills the stopped worker: no story, no 0.
 func TestDemoThatGoesWrong(t *testing.T) {
 	t.Parallel()
-	d := startDemo(t, "--ttl", "800ms")
+	d := startDemo(t, "--ttl", "2s")
 	d.until("A  is stopped")
 	_, id, _ := strings.Cut(d.output.String(), "A  starts as process ")
 	id, _, _ = strings.Cut(id, "\n")

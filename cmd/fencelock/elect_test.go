@@ -276,7 +276,7 @@ func testElection(t *testing.T, watch func(*election), candidate func(e *electio
 		e.stands(name, candidate(e, name))
 	}
 	first, token := e.next(0, 2*late)
-	e.servers[1].awaitWaiting("election", 3, late)
+	e.servers[1].awaitWaiting("election", 3)
 
 	e.servers[0].kill() // which the leader asks: it stays in office
 	testenv.Eventually(t, 2*late, func() error {
@@ -294,7 +294,7 @@ func testElection(t *testing.T, watch func(*election), candidate func(e *electio
 	third, token := e.next(token, electTTL+late)
 
 	for i, resigns := range []string{third, e.other(first, second, third)} {
-		e.servers[1].awaitWaiting("election", 2-i, late)
+		e.servers[1].awaitWaiting("election", 2-i)
 		e.signal(resigns, syscall.SIGUSR1)
 		began := time.Now()
 		_, token = e.next(token, late)

@@ -191,6 +191,7 @@ func TestEtcdExtendsElsewhereAfterARestore(t *testing.T) {
 			for n := 0; extended.Load() < 1000 && !t.Failed(); n++ {
 				var lease wire.Lease
 				body := fmt.Sprintf(`{"resource":"r%d/%d","ttl_ms":2000}`, i, n)
+				sent := time.Now()
 				resp, err := p.try(t.Context(), &lease, "POST", "/locks", body)
 				if err != nil || resp.StatusCode != http.StatusCreated {
 					continue
@@ -199,7 +200,7 @@ func TestEtcdExtendsElsewhereAfterARestore(t *testing.T) {
 				switch {
 				case err == nil && resp.StatusCode == http.StatusOK:
 					extended.Add(1)
-				case err == nil && resp.StatusCode == http.StatusServiceUnavailable:
+				case err == nil && (resp.StatusCode == http.StatusServiceUnavailable || time.Since(sent) > 2*time.Second): // it may have expired
 					late.Add(1)
 				default:
 					t.Errorf("after %d extends one gets %v (%v)", extended.Load(), resp, err)
@@ -208,7 +209,7 @@ func TestEtcdExtendsElsewhereAfterARestore(t *testing.T) {
 		})
 	}
 	all.Wait()
-	t.Logf("%d extends through the other server, and %d times 503", extended.Load(), late.Load())
+	t.Logf("%d extends through the other server, and %d times 503 or too late", extended.Load(), late.Load())
 }
 
 // A log that was partly deleted: a server that starts then grants nothing while a lease

@@ -155,6 +155,9 @@ func (p *process) kill() {
 // patience is how long a test waits for what has to happen, however busy the machine is.
 const patience = time.Minute
 
+// soon is for what would happen without the service's help, too: when a lease of 30 seconds ends.
+const soon = 25 * time.Second
+
 // exit waits for the end of the process and returns its code.
 func (p *process) exit() int {
 	p.t.Helper()
@@ -410,9 +413,10 @@ func readJSON(resp *http.Response, into any) error {
 }
 
 // awaitWaiting waits until so many stand in the queue.
-func (p *process) awaitWaiting(resource string, n int, within time.Duration) {
+// awaitWaiting waits until so many wait.
+func (p *process) awaitWaiting(resource string, n int) {
 	p.t.Helper()
-	testenv.Eventually(p.t, within, func() error {
+	testenv.Eventually(p.t, patience, func() error {
 		var lock wire.Lock
 		resp, err := p.try(p.t.Context(), &lock, "GET", "/locks/"+resource, "")
 		switch {

@@ -32,13 +32,13 @@ func TestHangUpAfterAByte(t *testing.T) {
 				conn := p.dialRaw()
 				conns = append(conns, conn)
 				p.sendRaw(conn, request)
-				p.awaitWaiting("hot", i+1, 10*time.Second)
+				p.awaitWaiting("hot", i+1)
 				p.sendRaw(conn, "G")
 			}
 			for _, conn := range conns {
 				_ = conn.Close()
 			}
-			p.awaitWaiting("hot", 0, 5*time.Second)
+			p.awaitWaiting("hot", 0)
 			p.release(holder)
 			var lock wire.Lock
 			p.wants(p.ask(&lock, "GET", "/locks/hot", ""), http.StatusOK)

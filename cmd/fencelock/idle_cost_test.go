@@ -64,7 +64,7 @@ func TestSoakIdle(t *testing.T) {
 				crowd.servers[i%servers].waitRaw(idleResource(i%100), fmt.Sprint("waiter-", i))
 			}
 			for i := range 100 {
-				crowd.servers[0].awaitWaiting(idleResource(i), waiters/100, patience)
+				crowd.servers[0].awaitWaiting(idleResource(i), waiters/100)
 			}
 			look(held, waiters)
 		})

@@ -80,7 +80,7 @@ func TestListGetBreak(t *testing.T) {
 	first := p.acquire(`{"resource":"orders/1","holder":"worker-1","ttl_ms":60000,"metadata":{"job":7}}`)
 	p.acquire(`{"resource":"other","ttl_ms":60000}`)
 	next := p.waits(t.Context(), "orders/1", "worker-9", time.Minute)
-	p.awaitWaiting("orders/1", 1, 10*time.Second)
+	p.awaitWaiting("orders/1", 1)
 
 	got := p.tool("", nil, "ls", "orders/")
 	table := regexp.MustCompile(`(?s)^RESOURCE +HOLDER +TOKEN +ENDS IN +HELD FOR +WAITING\n` +

@@ -287,7 +287,7 @@ func TestPostgresFailsOverWithoutTheLastCommits(t *testing.T) {
 	const maxTTL = 2 * time.Second
 	guard := "FENCELOCK_DATABASE_URL=" + testenv.Postgres(t).OwnerURL()
 	primary := testenv.StartPostgres(t)
-	const patient = "FENCELOCK_NODE_TIMEOUT=200ms" // the machine may be busy
+	const patient = "FENCELOCK_NODE_TIMEOUT=1s" // the machine may be busy
 	zombie := start(t, "FENCELOCK_STORE="+primary.URL(), guard, "FENCELOCK_MAX_TTL=2s", patient)
 	first := zombie.acquire(`{"resource":"a","ttl_ms":2000}`)
 	standby := primary.Standby()

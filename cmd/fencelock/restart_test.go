@@ -27,7 +27,7 @@ func TestQueueOutlivesARestart(t *testing.T) {
 	turns := make(chan string, 5)
 	for i := range 4 {
 		go p.insists(ctx, fmt.Sprint("w", i), turns)
-		p.awaitWaiting("r", i+1, 10*time.Second)
+		p.awaitWaiting("r", i+1)
 	}
 	p.signal(syscall.SIGTERM)
 	if code := p.exit(); code != 0 {
@@ -35,7 +35,7 @@ func TestQueueOutlivesARestart(t *testing.T) {
 	}
 	p = start(t, data, "FENCELOCK_LISTEN="+strings.TrimPrefix(p.url, "http://"))
 	go p.insists(ctx, "w4", turns)
-	p.awaitWaiting("r", 5, 10*time.Second)
+	p.awaitWaiting("r", 5)
 	p.release(held)
 	var order []string
 	for range 5 {

@@ -111,7 +111,7 @@ func (r rounds) round(i int) time.Duration {
 	defer func() { _ = cmd.Process.Kill() }()
 	dead := r.alive(fifo, cmd)
 	next := r.other.waitsFor(r.t.Context(), resource, "second", time.Minute, 10*time.Second)
-	r.other.awaitWaiting(resource, 1, 30*time.Second)
+	r.other.awaitWaiting(resource, 1)
 	moment := rand.New(rand.NewPCG(1, uint64(i)))                    // the same in every run
 	<-time.After(time.Duration(moment.Int64N(int64(*roundTTL / 3)))) // anywhere between two extensions
 	r.fault(cmd)

@@ -56,7 +56,7 @@ func TestQuiet(t *testing.T) {
 func TestRunReachesItsLongestHold(t *testing.T) {
 	t.Parallel()
 	p := start(t)
-	got := p.tool("", nil, "run", "--ttl", "1s", "--max-hold", "2s", "r", "--", "sleep", "60")
+	got := p.tool("", nil, "run", "--ttl", "4s", "--max-hold", "8s", "r", "--", "sleep", "60")
 	got.wants(t, "a maximum hold time", cli.ExitLost, "", "the lease of r reaches its maximum hold time")
 	got.wants(t, "a maximum hold time", cli.ExitLost, "", "lost the lease of r: it has reached its maximum hold time (max_hold_ms, or FENCELOCK_MAX_HOLD)")
 	const most = 10 // every third of a TTL
@@ -204,12 +204,12 @@ func TestRunInterruptedInLine(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		p.awaitWaiting("r", 1, 30*time.Second)
+		p.awaitWaiting("r", 1)
 		if err := cmd.Process.Signal(s); err != nil {
 			t.Fatal(err)
 		}
 		exits(t, cmd, code, out, "")
-		p.awaitWaiting("r", 0, 10*time.Second)
+		p.awaitWaiting("r", 0)
 	}
 	p.release(lease)
 }

@@ -83,7 +83,7 @@ func TestNamesCannotSteerTheTerminal(t *testing.T) {
 	const evil, shown = "\u202eevil\u2066", `\u202eevil\u2066`
 	p.acquire(`{"resource":"` + evil + `","holder":"` + evil + `","metadata":{"a":"` + evil + `"},"ttl_ms":60000}`)
 	_ = p.waits(t.Context(), evil, evil, time.Minute)
-	p.awaitWaiting(evil, 1, 10*time.Second)
+	p.awaitWaiting(evil, 1)
 	for _, c := range []struct {
 		args    []string
 		code    int

@@ -47,10 +47,10 @@ func wait(t *testing.T, crowd int, measured bool) {
 	for i := range conns {
 		conns[i] = p.waitRaw("hot", fmt.Sprint("waiter-", i))
 		if i == 0 {
-			p.awaitWaiting("hot", 1, 10*time.Second) // later ones are behind it
+			p.awaitWaiting("hot", 1) // later ones are behind it
 		}
 	}
-	p.awaitWaiting("hot", crowd, time.Minute)
+	p.awaitWaiting("hot", crowd)
 	t.Logf("%d requests stood in the queue after %s", crowd, time.Since(begun).Round(time.Millisecond))
 
 	if measured {
@@ -65,7 +65,7 @@ func wait(t *testing.T, crowd int, measured bool) {
 	for _, c := range conns {
 		_ = c.Close()
 	}
-	p.awaitWaiting("hot", 0, time.Minute)
+	p.awaitWaiting("hot", 0)
 	t.Logf("all of them had left the queue after %s", time.Since(begun).Round(time.Millisecond))
 }
 

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"regexp"
 	"testing"
-	"time"
 
 	"github.com/fencelock/fencelock/internal/testenv"
 )
@@ -36,7 +35,7 @@ func TestWaitersWithoutQuorumAreSeen(t *testing.T) {
 	nodes[1].Thaw()
 	p.until("they are not once the nodes answer", func() bool { return count() == "0" })
 	p.release(held)
-	next := p.granted(turns[0], held, time.Minute)
+	next := p.granted(turns[0], held)
 
 	nodes[1].Kill()
 	nodes[2].Kill()
