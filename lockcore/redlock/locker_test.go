@@ -92,6 +92,22 @@ func TestExtendOfAnExpiredLeaseWithoutATTL(t *testing.T) {
 	})
 }
 
+// A lease is held, or not, by a quorum: a lock that is left on one node, which voted later than
+// the others, is no lease.
+func TestEndOfALeaseThatLastsLongerOnOneNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, redlock.Config{})
+		lease := mustAcquire(t, c, req)
+		settle(time.Second)
+		for i, want := range []lockcore.End{lockcore.EndNone, lockcore.EndExpired, lockcore.EndExpired} {
+			c.fakes[i].ExpireNow("r")
+			if end, err := c.EndOf(t.Context(), lease.ID); err != nil || end != want {
+				t.Errorf("expired on %d of 3: end %d, %v, want %d", i+1, end, err, want)
+			}
+		}
+	})
+}
+
 // An extend that a majority refused leaves nothing on the minority that took it.
 func TestLostExtendIsTakenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

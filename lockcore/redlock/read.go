@@ -68,13 +68,14 @@ func (l *Mapped) EndOf(ctx context.Context, id keyring.LeaseID) (lockcore.End, e
 	if err != nil {
 		return lockcore.EndUnknown, err
 	}
-	owner, locks := b.leader()
+	state, owner := b.lockState(id.Resource)
+	_, locks := b.leader()
 	switch {
-	case locks > 0 && owner == id.Owner:
+	case state.Held && owner == id.Owner:
 		return lockcore.EndNone, nil
-	case locks >= l.quorum && b.holdingOf(owner).token == id.Token+1:
+	case locks >= l.quorum && state.Token == id.Token+1:
 		return lockcore.EndExpired, nil // the next lease followed at once
-	case locks > 0:
+	case state.Held:
 		return lockcore.EndUnknown, nil
 	}
 	return l.endByCounters(ctx, id), nil
