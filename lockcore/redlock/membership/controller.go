@@ -235,11 +235,15 @@ func (c *Controller) observeOrQuarantine(ctx context.Context, i int) (node.Obser
 	if err != nil || seen.Admitted || seen.Note != "" || seen.Unfit != "" || !c.seen.ours(seen) {
 		return seen, err
 	}
-	if err := c.nodes[i].Quarantine(ctx, c.cfg.Random.Word()); err != nil {
+	note := c.cfg.Random.Word()
+	if err := c.nodes[i].Quarantine(ctx, note); err != nil {
 		return seen, nil //nolint:nilerr // the observation is sound; the wait begins with the note
 	}
-	c.audit(ctx, actQuarantine, i, slog.String("why", "it is not admitted: it restarted, or is new"))
-	return c.nodes[i].Observe(ctx)
+	seen, err = c.nodes[i].Observe(ctx)
+	if err != nil || seen.Note == note { // else another server was the first
+		c.audit(ctx, actQuarantine, i, slog.String("why", "it is not admitted: it restarted, or is new"))
+	}
+	return seen, err
 }
 
 // judge gives every node its state; c.mu is held.
