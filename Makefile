@@ -88,7 +88,7 @@ test-tools:
 	@cd release && GOWORK=off $(GO) build -o ../bin/test/gotestsum gotest.tools/gotestsum
 
 .PHONY: test
-test: test-tools ## the tests with -race, on real Redis and Postgres that start by themselves; the same in every run
+test: test-tools ## the tests, with -race where it can find anything, on real Redis and Postgres that start by themselves; the same in every run
 	@rm -f bin/test/times.*
 	@$(call tests,-vet=off -count=1 -exec 'nice -n 5' -run '$(COMPUTE)' -skip '$(SOAK)' -timeout 30m,$(COMPUTES)) >bin/test/computed.txt 2>&1 & \
 	computing=$$!; trap 'kill $$computing; exit 130' INT TERM; \
