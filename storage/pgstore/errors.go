@@ -26,21 +26,27 @@ func hinted(err error) error {
 	return err
 }
 
+// idled is for a server that was idle in a transaction for too long: PostgreSQL had ended the
+// transaction before it read what came next, though that was the commit.
+const idled = "25P03"
+
 // passing tells failures of a transaction that had no effect and may not happen again:
 // the connection broke before the commit, the server restarts, or another transaction
 // was in the way.
 func passing(err error) bool {
-	switch {
-	case err == nil, errors.As(err, new(*commitError)), errors.As(err, new(*unfitError)), errors.Is(err, errMalformed):
-		return false
-	}
 	refused, ok := errors.AsType[*pgconn.PgError](err)
-	if !ok {
+	switch {
+	case err == nil, errors.As(err, new(*unfitError)), errors.Is(err, errMalformed):
+		return false
+	case ok && refused.Code == idled:
+		return true
+	case errors.As(err, new(*commitError)):
+		return false
+	case !ok:
 		return true
 	}
 	for _, class := range []string{
 		"08",    // the connection
-		"25P03", // this server was idle in a transaction for too long
 		"40",    // a conflict
 		"53300", // too many connections
 		"57P",   // the server stops, starts or was killed

@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -226,6 +227,40 @@ func TestAStoppedWriterIsPassed(t *testing.T) {
 		t.Error("the stopped transaction was committed")
 	}
 	putRow(t, stopped, "a", "2")
+}
+
+// A transaction that PostgreSQL ends because its process stopped had no effect: it is run again, also
+// where that shows at its commit.
+func TestAStoppedTransactionIsRunAgain(t *testing.T) {
+	url := testenv.Postgres(t).OwnerURL()
+	opts := fast()
+	opts.Idle, opts.Timeout = 100*time.Millisecond, 20*time.Second
+	s, other := openStore(t, url, opts), openStore(t, url, opts)
+	putRow(t, other, "b", "1") // another writes, so that s reads before it writes
+	idle := func() bool {
+		return query[int](t, url, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction'`) > 0
+	}
+	stopped := false
+	err := s.Update(t.Context(), func(tx replica.Tx) error {
+		tx.Put("a", []byte("1"), 0)
+		if stopped || !idle() {
+			return nil
+		}
+		stopped = true
+		testenv.Eventually(t, 20*time.Second, func() error {
+			if idle() {
+				return errors.New("it still is in its transaction")
+			}
+			return nil
+		})
+		return nil
+	})
+	if err != nil || !stopped {
+		t.Errorf("it was stopped: %t; %v", stopped, err)
+	}
+	if row := getRow(t, other, "a"); row != "1" {
+		t.Errorf("row %q", row)
+	}
 }
 
 // synchronous_commit = off would lose what was answered, and no incarnation would tell.
