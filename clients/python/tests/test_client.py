@@ -31,6 +31,7 @@ class Service(ThreadingHTTPServer):
     """Grants everything, for ``ttl_ms``. ``refuse`` maps a method and path to a problem."""
 
     daemon_threads = True
+    request_queue_size = 128  # of more callers at once than that the kernel lets some connect seconds later
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
