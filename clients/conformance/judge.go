@@ -191,10 +191,10 @@ func validityCounts(r run) error {
 	return nil
 }
 
-// wholeValidity says that the wait was not taken from the validity.
+// wholeValidity says that the wait, of three quarters of the TTL, was not taken from the validity.
 func wholeValidity(r run) error {
 	s := r.steps[0]
-	if got := s.result.ValidityMS; got < s.order.TTLMS-300 {
+	if got := s.result.ValidityMS; got < s.order.TTLMS/2 {
 		return fmt.Errorf("%d ms of %d are left", got, s.order.TTLMS)
 	}
 	return nil
@@ -338,7 +338,7 @@ func pauseOf(d time.Duration) func(run) error {
 	}
 }
 
-// pauseBefore bounds the time from the call before to this one.
+// pauseBefore bounds the time from the call before to this one, but for what a process may be late.
 func pauseBefore(call string, most time.Duration) func(run) error {
 	return func(r run) error {
 		calls := r.calls()
@@ -346,7 +346,7 @@ func pauseBefore(call string, most time.Duration) func(run) error {
 		if i < 1 {
 			return fmt.Errorf("there was no %s", call)
 		}
-		if got := calls[i].at.Sub(calls[i-1].at); got > most {
+		if got := calls[i].at.Sub(calls[i-1].at); got > most+r.late {
 			return fmt.Errorf("it was %s, want %s at most", got.Round(time.Millisecond), most)
 		}
 		return nil

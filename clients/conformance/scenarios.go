@@ -206,7 +206,7 @@ var scenarios = []scenario{
 	},
 	{
 		name: "a wait", why: "waited_ms belongs to the client: the lease is not nearly over",
-		held: 600 * time.Millisecond, orders: []order{take(2000, 5000), letGo},
+		held: 1500 * time.Millisecond, orders: []order{take(2000, 5000), letGo},
 		trace: "acquire@1=201 release@1=204", results: "acquired 1; released", also: []rule{{"a whole validity is left after a wait", wholeValidity}},
 	},
 	{
