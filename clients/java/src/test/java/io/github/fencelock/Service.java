@@ -38,8 +38,9 @@ final class Service implements AutoCloseable {
     private final ExecutorService threads = Executors.newCachedThreadPool();
     private final HttpServer server;
 
+    /** Its queue has room for all callers of a test: Java has 50 places, and who finds none connects seconds later. */
     Service() throws IOException {
-        server = HttpServer.create(new InetSocketAddress("127.0.0.1", 0), 0);
+        server = HttpServer.create(new InetSocketAddress("127.0.0.1", 0), 512);
         server.setExecutor(threads);
         server.createContext("/", this::serve);
         server.start();
