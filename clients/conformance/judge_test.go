@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Only an extend without an answer, on a connection of its own, may be read just after
+// Only an extend that nobody waits for, on a connection of its own, may be read just after
 // the release before which it was given up.
 func TestExtendReadAfterRelease(t *testing.T) {
 	const ms = time.Millisecond
@@ -21,7 +21,9 @@ func TestExtendReadAfterRelease(t *testing.T) {
 	}{
 		"given up before":        {outcome: "cut", conn: "a", after: 5 * ms},
 		"gone before":            {outcome: "gone", conn: "a", after: 5 * ms},
-		"answered":               {outcome: "404", conn: "a", after: 5 * ms, wrong: true},
+		"answered":               {outcome: "404", conn: "a", after: 5 * ms},
+		"answered long after":    {outcome: "404", conn: "a", after: 60 * ms, wrong: true},
+		"extended":               {outcome: "200", conn: "a", after: 5 * ms, wrong: true},
 		"on the same one":        {outcome: "cut", conn: "b", after: 5 * ms, wrong: true},
 		"long after":             {outcome: "cut", conn: "a", after: 60 * ms, wrong: true},
 		"under way long after":   {outcome: "gone", conn: "a", after: 5 * ms, takes: 60 * ms, wrong: true},
