@@ -112,10 +112,10 @@ func New(ctx context.Context, name string, store Store, opts Options) (*Node, er
 }
 
 func (n *Node) open(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	patient, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
-	_, err := n.update(ctx, func(t *Txn) { t.Open(n.opts.Bootstrap, n.opts.Floor) })
-	if ctx.Err() != nil && err != nil {
+	_, err := n.update(patient, func(t *Txn) { t.Open(n.opts.Bootstrap, n.opts.Floor) })
+	if err != nil && patient.Err() != nil && ctx.Err() == nil {
 		return fmt.Errorf("it took no write within %s: look at its load and its disk, and start again: %w", startPatience, err)
 	}
 	return err

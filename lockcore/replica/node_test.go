@@ -200,6 +200,18 @@ func TestAStartIsPatient(t *testing.T) {
 	}
 }
 
+// A start that its caller gives up says nothing of the store.
+func TestAStartThatIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := replica.New(ctx, "node", busy{memstore.New(memstore.Options{}), time.Minute}, replica.Options{})
+		if !errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "took no write") {
+			t.Errorf("given up after a second: %v", err)
+		}
+	})
+}
+
 func TestFloor(t *testing.T) {
 	const floor = 4_000_000_000_000_000
 	s := newStore()
