@@ -92,8 +92,8 @@ func TestExtendOfAnExpiredLeaseWithoutATTL(t *testing.T) {
 	})
 }
 
-// A lease is held, or not, by a quorum: a lock that is left on one node, which voted later than
-// the others, is no lease.
+// A quorum decides whether a lease is held: one lock that is left, on a node that voted later
+// than the others, does not make one.
 func TestEndOfALeaseThatLastsLongerOnOneNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, redlock.Config{})
@@ -104,6 +104,26 @@ func TestEndOfALeaseThatLastsLongerOnOneNode(t *testing.T) {
 			if end, err := c.EndOf(t.Context(), lease.ID); err != nil || end != want {
 				t.Errorf("expired on %d of 3: end %d, %v, want %d", i+1, end, err, want)
 			}
+		}
+	})
+}
+
+// One lock of three, and a node that does not answer: the lease may be held, or not.
+func TestEndOfALeaseThatMayBeHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, redlock.Config{})
+		lease := mustAcquire(t, c, req)
+		settle(time.Second)
+		c.fakes[0].ExpireNow("r")
+		c.spoil(1, func(node.Op, node.Reply) (time.Duration, node.Reply) {
+			return roundTrip, node.Reply{Err: node.ErrNodeDown}
+		})
+		if end, err := c.EndOf(t.Context(), lease.ID); err != nil || end != lockcore.EndUnknown {
+			t.Errorf("end %d, %v, want unknown", end, err)
+		}
+		c.heal(1)
+		if end, err := c.EndOf(t.Context(), lease.ID); err != nil || end != lockcore.EndNone {
+			t.Errorf("two of three have it: end %d, %v", end, err)
 		}
 	})
 }

@@ -68,14 +68,13 @@ func (l *Mapped) EndOf(ctx context.Context, id keyring.LeaseID) (lockcore.End, e
 	if err != nil {
 		return lockcore.EndUnknown, err
 	}
-	state, owner := b.lockState(id.Resource)
-	_, locks := b.leader()
+	owner, locks := b.leader()
 	switch {
-	case state.Held && owner == id.Owner:
+	case locks >= l.quorum && owner == id.Owner:
 		return lockcore.EndNone, nil
-	case locks >= l.quorum && state.Token == id.Token+1:
+	case locks >= l.quorum && b.holdingOf(owner).token == id.Token+1:
 		return lockcore.EndExpired, nil // the next lease followed at once
-	case state.Held:
+	case locks+b.n-b.usable() >= l.quorum: // it may be held
 		return lockcore.EndUnknown, nil
 	}
 	return l.endByCounters(ctx, id), nil
