@@ -76,7 +76,7 @@ func (r run) calls() []*request {
 
 // strays reports whether a request is an extend that the client gave up just before it
 // released the lease: they come on two connections, and the service may read that of the
-// release first, and on a busy machine answer both before it sees that nobody waits for one.
+// release first, and on a busy machine answer both before it sees that the client has gone.
 func (r run) strays(e *request) bool {
 	if e.call != extend || !slices.Contains([]string{"cut", "gone", "404"}, e.outcome) {
 		return false

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Only an extend that nobody waits for, on a connection of its own, may be read just after
-// the release before which it was given up.
+// Only an extend that its client has given up, on a connection of its own, may be read just
+// after the release, and then it gets no answer or a 404.
 func TestExtendReadAfterRelease(t *testing.T) {
 	const ms = time.Millisecond
 	for name, c := range map[string]struct {
