@@ -40,6 +40,7 @@ MEASURE  := ^TestSoak(Crowd|ConsoleCost|Floods|SetsChange|Speed)$$
 SCALE    := ^TestSoak(ManyLeases|Idle)$$
 OPERATE  := ^TestSoak(AlertsFire|RollingUpgrade)$$
 FAULTS   := ^TestSoakFaultTable$$
+SOAKLATER = $(MEASURE)|$(COMPUTE)|$(SCALE)|$(OPERATE)|$(FAULTS)
 
 # What is a tool, run by a target of its own with arguments. No test has the same name.
 TOOLS    := ^Test(Chaos|MutantTable|Seed)$$
@@ -53,6 +54,8 @@ COMPUTES := ./internal/sim ./lockcore/sets ./lockcore/replica ./storage/optimist
 # The tests of these packages only drive programs, so they are built without -race. Of the others the
 # longest come first.
 DRIVERS  := ./cmd/fencelock ./chaos ./clients/... ./examples ./internal/docscheck
+DRIVE     = $(subst -race,,$(FLAGS))
+SOAKDRIVE = $(filter $(DRIVERS:/...=/%),$(SOAKPKG))
 RACED     = $(shell $(GO) list ./storage/... $(PKG) | grep -vxF "$$($(GO) list $(DRIVERS))")
 
 # How long make explore takes, and where its random tests begin.
@@ -92,7 +95,7 @@ test: test-tools ## the tests, with -race where it can find anything, on real Re
 	@rm -f bin/test/times.*
 	@$(call tests,-vet=off -count=1 -exec 'nice -n 5' -run '$(COMPUTE)' -skip '$(SOAK)' -timeout 30m,$(COMPUTES)) >bin/test/computed.txt 2>&1 & \
 	computing=$$!; trap 'kill $$computing; exit 130' INT TERM; \
-	$(call tests,$(subst -race,,$(FLAGS)) -skip '$(SOAK)|$(TOOLS)',$(DRIVERS)); drove=$$?; \
+	$(call tests,$(DRIVE) -skip '$(SOAK)|$(TOOLS)',$(DRIVERS)); drove=$$?; \
 	$(call tests,$(FLAGS) -skip '$(SOAK)|$(TOOLS)|$(COMPUTE)',$(RACED)); tested=$$?; \
 	wait $$computing; computed=$$?; cat bin/test/computed.txt; exit $$((drove + tested + computed))
 	@cd client/gocronlock && $(call tests,$(FLAGS),./...)
@@ -106,8 +109,9 @@ proofs: test-tools ## more mutants of the simulation, and 70,000 simulated acqui
 
 .PHONY: soak
 soak: proofs ## what is too long for make test: every fault, more rounds, costs
-	@$(call tests,$(FLAGS) -run '$(SOAK)' -skip '$(MEASURE)|$(COMPUTE)|$(SCALE)|$(OPERATE)|$(FAULTS)',$(SOAKPKG))
-	@$(call tests,$(FLAGS) -p 1 -run '$(MEASURE)',./cmd/fencelock ./clients/java ./clients/python ./clients/typescript)
+	@$(call tests,$(DRIVE) -run '$(SOAK)' -skip '$(SOAKLATER)',$(SOAKDRIVE))
+	@$(call tests,$(FLAGS) -run '$(SOAK)' -skip '$(SOAKLATER)',$(filter-out $(SOAKDRIVE),$(SOAKPKG)))
+	@$(call tests,$(DRIVE) -p 1 -run '$(MEASURE)',./cmd/fencelock ./clients/java ./clients/python ./clients/typescript)
 	$(GO) test -count=1 -run '^$$' -bench . -benchtime 1x ./api/... ./client ./lockcore/... ./storage/...
 	$(MAKE) --no-print-directory kill-rounds ROUNDS=3
 

@@ -37,7 +37,7 @@ type rule struct {
 }
 
 // usualLateness is that of a process on a machine that is not busy. What the kit measures
-// of its own is added.
+// of its own and of the driver is added.
 const usualLateness = 100 * time.Millisecond
 
 // rules hold in every scenario.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os/exec"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -67,6 +69,34 @@ func TestHalfARequestIsNone(t *testing.T) {
 	for _, q := range v.requests {
 		if q.call != probe {
 			t.Errorf("it is noted: %s %+v", q, q)
+		}
+	}
+}
+
+// One of more busy processes than there are processors waits, and that is counted.
+func TestWaitedForAProcessor(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("NOT RUN: only Linux counts for how long a thread waits for a processor")
+	}
+	var busy []int
+	for range runtime.NumCPU() + 1 {
+		c := exec.CommandContext(t.Context(), "sh", "-c", "while :; do :; done")
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Wait() }) // it was killed with the context
+		busy = append(busy, c.Process.Pid)
+	}
+	for deadline := time.Now().Add(time.Minute); ; runtime.Gosched() {
+		var total time.Duration
+		for _, pid := range busy {
+			total += waited(pid)
+		}
+		if total > usualLateness {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d busy processes waited for %s", len(busy), total)
 		}
 	}
 }

@@ -2,9 +2,14 @@ package conformance
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -94,4 +99,23 @@ func (l *lateness) since(begun time.Time) (most time.Duration) {
 		most = max(most, m.by)
 	}
 	return most
+}
+
+// waited returns for how long the threads of a process, all together, could have run and got no
+// processor, since they began: by so much the process may have been late. It is what Linux counts
+// in the second field of /proc/PID/task/TID/schedstat, and 0 elsewhere. What a thread that has
+// ended had waited is not in it.
+func waited(pid int) (total time.Duration) {
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid)) // the pattern is well-formed
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil { // the thread has ended
+			continue
+		}
+		if fields := strings.Fields(string(raw)); len(fields) == 3 {
+			ns, _ := strconv.ParseInt(fields[1], 10, 64) // 0 for what is no number
+			total += time.Duration(ns)
+		}
+	}
+	return total
 }

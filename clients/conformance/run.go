@@ -152,8 +152,9 @@ func (ds *drivers) row(s scenario, late *lateness) Row {
 		row.Wrong = []string{"its driver did not start"}
 		return row
 	}
-	begun := time.Now()
+	begun, waitedBefore := time.Now(), waited(d.cmd.Process.Pid)
 	r, err := ds.play(s, d)
+	driver := max(0, waited(d.cmd.Process.Pid)-waitedBefore)
 	if err != nil || s.last() {
 		if said := d.stop(); said != "" {
 			err = errors.Join(err, fmt.Errorf("the driver wrote to its standard error: %s", said))
@@ -161,8 +162,8 @@ func (ds *drivers) row(s scenario, late *lateness) Row {
 		d = nil
 	}
 	ds.idle <- d
-	measured := late.since(begun)
-	r.late += measured
+	kit := late.since(begun)
+	r.late += kit + driver
 	row.Did, row.Unsupported = r.trace()+" → "+r.said(), r.unsupported()
 	switch {
 	case err != nil:
@@ -170,8 +171,9 @@ func (ds *drivers) row(s scenario, late *lateness) Row {
 	case !row.Unsupported:
 		row.Wrong = r.judge()
 	}
-	if len(row.Wrong) > 0 && measured > usualLateness {
-		row.Wrong = append(row.Wrong, fmt.Sprintf("the machine: this process was late by %s meanwhile, and the client may have been later", measured.Round(time.Millisecond)))
+	if len(row.Wrong) > 0 && kit+driver > usualLateness {
+		row.Wrong = append(row.Wrong, fmt.Sprintf("the machine: meanwhile this process was late by %s, and the client's waited %s for a processor",
+			kit.Round(time.Millisecond), driver.Round(time.Millisecond)))
 	}
 	return row
 }

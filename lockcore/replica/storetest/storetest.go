@@ -195,10 +195,11 @@ func (s *suite) expiry() {
 	ttl := s.ttl()
 	began := time.Now()
 	s.put("for good", "1", 0)
-	s.put("for a while", "1", ttl)
-	if _, left, _ := s.get("for a while"); left <= 0 || left > ttl {
-		s.Errorf("%s are left of %s", left, ttl)
+	s.put("for an hour", "1", time.Hour)
+	if _, left, found := s.get("for an hour"); !found || left <= 0 || left > time.Hour {
+		s.Errorf("%s are left of an hour (found: %t)", left, found)
 	}
+	s.put("for a while", "1", ttl)
 	if s.Advance == nil {
 		s.until("the row is deleted", func() bool { _, _, found := s.get("for a while"); return !found })
 		if took := time.Since(began); took < ttl {
