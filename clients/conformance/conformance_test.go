@@ -52,7 +52,7 @@ func TestKitFindsMistakes(t *testing.T) {
 	broken := map[string]bool{}
 	for _, r := range Table(t, []Client{{Name: "naive", Command: []string{buildDriver(t, "naive")}}}) {
 		if len(r.Wrong) == 0 && !r.Unsupported && !slices.Contains(plain, r.Scenario) {
-			t.Errorf("%s: it was not found wrong: %s", r.Scenario, r.Did)
+			t.Errorf("%s: it was not found wrong: %s; a client may have been late by %s here", r.Scenario, r.Did, r.late)
 		}
 		for _, wrong := range r.Wrong {
 			name, _, _ := strings.Cut(wrong, ": ")
@@ -66,7 +66,7 @@ func TestKitFindsMistakes(t *testing.T) {
 	}
 }
 
-// javaDriver compiles the Java client and its driver into a folder. What they load in firstUse
+// javaDriver compiles the Java client and its driver into a folder. What they load in firstUses
 // is in an archive of classes, and what makes a long run fast and a start slow is left out.
 func javaDriver(t *testing.T, dir string) (command []string) {
 	t.Helper()

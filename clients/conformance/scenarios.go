@@ -92,12 +92,16 @@ var letGo = order{Do: "release"}
 // pair takes a lease without a wait, and releases it.
 var pair = []order{take(2000, 0), letGo}
 
-// firstUse is not judged: a wait of several polls, tries that fail, and work whose lease is extended.
-var firstUse = scenario{
-	name: "first use", servers: 2, held: 200 * time.Millisecond, longestPoll: 100 * time.Millisecond,
+// firstUses are not judged: a wait of several polls, tries that fail, and work whose lease is extended;
+// calls that are refused, given up, and lose their lease.
+var firstUses = []scenario{{
+	servers: 2, held: 200 * time.Millisecond, longestPoll: 100 * time.Millisecond,
 	faults: []fault{{on: acquire, nth: 1, status: http.StatusServiceUnavailable, kind: "no-quorum"}, {on: acquire, nth: 2, cut: true}, {on: release, nth: 1, before: 5 * time.Second}},
 	orders: []order{take(2000, 5000), letGo, work(300, 250)},
-}
+}, {
+	faults: []fault{{on: acquire, nth: 1, status: http.StatusConflict, kind: "lock-held"}, {on: acquire, nth: 2, status: http.StatusUnauthorized, kind: "unauthorized"}, {on: acquire, nth: 3, before: time.Second}, {on: extend, nth: 1, ends: true}},
+	orders: []order{take(2000, 0), take(2000, 0), {Do: "acquire", Resource: resource, TTLMS: 2000, WaitMS: 5000, CancelAfter: 50}, work(300, 250)},
+}}
 
 // Scenarios is the table.
 var scenarios = []scenario{
@@ -139,8 +143,8 @@ var scenarios = []scenario{
 	},
 	{
 		name: "an answer comes late", why: "validity counts from when the request was sent",
-		faults: []fault{{on: acquire, nth: 1, after: 400 * time.Millisecond}}, timeout: 3 * time.Second,
-		orders: []order{take(2000, 5000), letGo}, trace: "acquire@1=201 release@1=204", results: "acquired 1; released",
+		faults: []fault{{on: acquire, nth: 1, after: 1200 * time.Millisecond}}, timeout: 6 * time.Second,
+		orders: []order{take(6000, 5000), letGo}, trace: "acquire@1=201 release@1=204", results: "acquired 1; released",
 	},
 	{
 		name: "a server is frozen among two", why: "it must not cost the wait",
@@ -328,7 +332,7 @@ var scenarios = []scenario{
 	},
 	{
 		name: "a TTL that the service chose", why: "an extend names the TTL of the answer, or the lease shrinks",
-		orders: []order{work(0, 500)}, trace: "acquire@1=201 extend@1=200 release@1=204", results: "worked", // half-way from the first extend to the second
+		orders: []order{work(0, 500)}, trace: "acquire@1=201( extend@1=200){1,3} release@1=204", results: "worked",
 	},
 	{
 		name: "the answer to an extend is lost", why: "an outage of a moment is outlived",

@@ -87,7 +87,7 @@ func TestCheckOfWhatIsGood(t *testing.T) {
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	serverFor(t, cert, key, 90*24*time.Hour)
 	env := []string{
-		redisAddrs(nodes), "FENCELOCK_DATABASE_URL=" + pg.OwnerURL(), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_NODE_TIMEOUT=2s",
+		redisAddrs(nodes), "FENCELOCK_DATABASE_URL=" + pg.OwnerURL(), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_NODE_TIMEOUT=2s", "FENCELOCK_NODE_DOWN_AFTER=2s",
 		"FENCELOCK_TLS_CERT_FILE=" + cert, "FENCELOCK_TLS_KEY_FILE=" + key, "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0",
 	}
 	got, report := checks(t, cli.ExitRisky, env...)
@@ -403,14 +403,14 @@ func TestCheckOfClocks(t *testing.T) {
 	clock, obeys := chaos.NewClock(t, dir, library, 1)
 	late := testenv.StartRedis(t, append(healthyNode(), obeys)...)
 	nodes := append(testenv.StartRedisN(t, 2, healthyNode()...), late)
-	_, report := checks(t, cli.ExitRisky, redisAddrs(nodes), "FENCELOCK_NODE_TIMEOUT=2s")
+	_, report := checks(t, cli.ExitRisky, redisAddrs(nodes), "FENCELOCK_NODE_TIMEOUT=2s", "FENCELOCK_NODE_DOWN_AFTER=2s")
 	if len(report.Findings) != 1 { // one machine
 		t.Errorf("clocks in step: %+v", report.Findings)
 	}
 	if err := clock.Jump(time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	_, report = checks(t, cli.ExitRisky, redisAddrs(nodes), "FENCELOCK_NODE_TIMEOUT=2s")
+	_, report = checks(t, cli.ExitRisky, redisAddrs(nodes), "FENCELOCK_NODE_TIMEOUT=2s", "FENCELOCK_NODE_DOWN_AFTER=2s")
 	finds(t, report, check.Risky, late.Addr(), "ahead of that of "+nodes[0].Addr()[:9])
 	finds(t, report, check.Risky, "this machine's clock", "it differs by up to 1m0")
 }

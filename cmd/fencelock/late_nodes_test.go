@@ -21,7 +21,7 @@ func TestNodesThatAreLate(t *testing.T) {
 		lines, addrs = append(lines, line), append(addrs, line.Addr())
 	}
 	const nodeTimeout = 6 * time.Second
-	p := start(t, "FENCELOCK_REDIS_ADDRS="+strings.Join(addrs, ","), "FENCELOCK_BOOTSTRAP=new", fmt.Sprint("FENCELOCK_NODE_TIMEOUT=", nodeTimeout))
+	p := start(t, "FENCELOCK_REDIS_ADDRS="+strings.Join(addrs, ","), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_NODE_DOWN_AFTER=600ms", fmt.Sprint("FENCELOCK_NODE_TIMEOUT=", nodeTimeout))
 	took := func(resource string, status int) time.Duration {
 		t.Helper()
 		began := time.Now()
@@ -29,16 +29,16 @@ func TestNodesThatAreLate(t *testing.T) {
 		return time.Since(began)
 	}
 
-	// 80 ms there and back, of the 200 that a node has.
+	// 200 ms there and back, of the 600 that a node has.
 	for _, line := range lines {
-		line.Delay(40 * time.Millisecond)
+		line.Delay(100 * time.Millisecond)
 	}
 	took("late", http.StatusCreated)
 	for _, line := range lines {
 		line.Delay(0)
 	}
 
-	// The first request after two of three nodes fall silent waits for them, for 200 ms; no
+	// The first request after two of three nodes fall silent waits for them, for 600 ms; no
 	// request waits for the limit.
 	for _, line := range lines[:2] {
 		line.Cut(testenv.CutBlackhole)

@@ -87,7 +87,7 @@ class SharedRequests(BatchCase):
         done = asyncio.Event()
 
         async def work(resource):
-            async with client.lock(resource, ttl=3, wait=0):
+            async with client.lock(resource, ttl=12, wait=0):  # the two have 8 s until theirs are lost
                 await done.wait()
 
         self.service.hold = "/leases/current/extend"  # two are under way
