@@ -96,11 +96,16 @@ func (w *worker) deposit(ctx context.Context, work time.Duration) error {
 	return err
 }
 
-// acquire takes the lock, and waits for it in the queue if it is held.
+// acquire takes the lock, and waits for it in the queue if it is held. A try without a wait has
+// a second, which may be too short for a server that has just started: it is asked again.
 func (w *worker) acquire(ctx context.Context) (*client.Lease, error) {
 	lease, err := w.locks.TryAcquire(ctx, w.Resource, client.TTL(w.TTL))
-	if held, ok := errors.AsType[*client.ProblemError](err); ok && held.HeldDetails != nil {
+	held, ok := errors.AsType[*client.ProblemError](err)
+	isHeld := ok && held.HeldDetails != nil
+	if isHeld {
 		w.report(Event{Kind: Held, Left: time.Duration(held.RemainingMS) * time.Millisecond})
+	}
+	if isHeld || errors.Is(err, client.ErrUnavailable) {
 		lease, err = w.locks.Acquire(ctx, w.Resource, client.TTL(w.TTL), client.Wait(maxWait))
 	}
 	if err == nil {

@@ -148,15 +148,16 @@ func TestWorkerIsPatient(t *testing.T) {
 }
 
 func TestWorkerTellsWhatWentWrong(t *testing.T) {
-	server := scripted(t, answer(t, "POST /locks", http.StatusBadRequest,
-		wire.Problem{Type: "/problems/invalid-request", Status: http.StatusBadRequest, Detail: "ttl_ms"}))
+	invalid := wire.Problem{Type: "/problems/invalid-request", Status: http.StatusBadRequest, Detail: "ttl_ms"}
+	server := scripted(t, answer(t, "POST /locks", http.StatusBadRequest, invalid))
 	_, err := work(t, WorkerConfig{Who: WorkerA, Server: server.URL, Resource: "a", Account: account("x")})
 	if err == nil || !strings.Contains(err.Error(), "(400): ttl_ms") {
 		t.Errorf("%v", err)
 	}
 	server = scripted(t,
 		answer(t, "POST /locks", http.StatusCreated, wire.Lease{LeaseID: "z", FencingToken: 1, TTLMS: 60_000}),
-		answer(t, "DELETE /leases/current z", http.StatusNoContent, nil))
+		answer(t, "DELETE /leases/current z", http.StatusNoContent, nil),
+		answer(t, "POST /locks", http.StatusBadRequest, invalid)) // asked again, with a wait
 	file := filepath.Join(t.TempDir(), "account.json")
 	if err := account(file).write(t.Context(), 0, 100); err != nil {
 		t.Fatal(err)
@@ -167,5 +168,31 @@ func TestWorkerTellsWhatWentWrong(t *testing.T) {
 	}
 	if err := RunWorker(t.Context(), strings.NewReader("no JSON"), &bytes.Buffer{}); err == nil {
 		t.Error("took no JSON for instructions")
+	}
+}
+
+// A server that is too late for the worker's try without a wait is asked again, with the wait.
+func TestWorkerWhoseTryIsNotAnswered(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var asked wire.AcquireRequest
+		switch err := json.NewDecoder(r.Body).Decode(&asked); {
+		case r.URL.Path != "/locks": // a cancel, or the release
+			w.WriteHeader(http.StatusNoContent)
+		case err != nil:
+			t.Error(err)
+		case asked.WaitMS == nil || *asked.WaitMS == 0:
+			<-r.Context().Done()
+		default:
+			answer(t, "POST /locks", http.StatusCreated, wire.Lease{LeaseID: "y", FencingToken: 7, TTLMS: 60_000, ValidityMS: 5000})(w, r)
+		}
+	}))
+	t.Cleanup(server.Close)
+	file := filepath.Join(t.TempDir(), "account.json")
+	if err := account(file).write(t.Context(), 0, 100); err != nil {
+		t.Fatal(err)
+	}
+	kinds, err := work(t, WorkerConfig{Who: WorkerA, Server: server.URL, Resource: "a", TTL: time.Minute, Account: account(file)})
+	if want := []Kind{Acquired, Read, Checked, Wrote, Released}; err != nil || !slices.Equal(kinds, want) {
+		t.Errorf("%v, %v, want %v", kinds, err, want)
 	}
 }
