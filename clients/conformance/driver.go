@@ -21,6 +21,7 @@ type Client struct {
 	Name    string
 	Command []string
 	Env     []string
+	AtOnce  int // how many of its drivers play scenarios at the same time; 8 unless set
 }
 
 // setup begins a scenario: the driver makes a new client.

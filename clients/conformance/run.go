@@ -19,6 +19,7 @@ const (
 	// interpreters that start are what keeps a machine busy.
 	startAtOnce = 2
 	// playAtOnce is how many scenarios are played at the same time, each by one driver: they mostly wait.
+	// A client may want fewer.
 	playAtOnce = 8
 )
 
@@ -53,7 +54,7 @@ func Table(t *testing.T, clients []Client) []Row {
 	rows := make([]Row, len(scenarios)*len(clients))
 	for j, c := range clients {
 		all := startDrivers(t, c, shim)
-		atOnce(playAtOnce, len(scenarios), func(i int) { rows[i*len(clients)+j] = all.row(scenarios[i], late) })
+		atOnce(cap(all.idle), len(scenarios), func(i int) { rows[i*len(clients)+j] = all.row(scenarios[i], late) })
 		all.end()
 	}
 	return rows
@@ -104,10 +105,11 @@ type drivers struct {
 
 func startDrivers(t *testing.T, c Client, shim string) *drivers {
 	t.Helper()
-	ds := &drivers{t: t, client: c, shim: shim, idle: make(chan *driver, playAtOnce)}
-	started := make([]*driver, playAtOnce)
-	atOnce(startAtOnce, playAtOnce, func(i int) { started[i] = ds.start() })
-	atOnce(playAtOnce, playAtOnce, func(i int) { ds.idle <- ds.used(started[i]) })
+	n := cmp.Or(c.AtOnce, playAtOnce)
+	ds := &drivers{t: t, client: c, shim: shim, idle: make(chan *driver, n)}
+	started := make([]*driver, n)
+	atOnce(startAtOnce, n, func(i int) { started[i] = ds.start() })
+	atOnce(n, n, func(i int) { ds.idle <- ds.used(started[i]) })
 	return ds
 }
 
@@ -137,7 +139,7 @@ func (ds *drivers) used(d *driver) *driver {
 
 // end ends the drivers.
 func (ds *drivers) end() {
-	atOnce(playAtOnce, playAtOnce, func(int) {
+	atOnce(cap(ds.idle), cap(ds.idle), func(int) {
 		if d := <-ds.idle; d != nil {
 			if said := d.stop(); said != "" {
 				ds.t.Errorf("%s: a driver wrote to its standard error: %s", ds.client.Name, said)

@@ -1,9 +1,7 @@
 package io.github.fencelock;
 
-import com.sun.net.httpserver.HttpServer;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
-import java.net.InetSocketAddress;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.LinkedHashMap;
@@ -24,9 +22,8 @@ final class Driver {
     }
 
     public static void main(String[] args) throws Exception {
-        warmUp();
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        Driver driver = null; // until the first set-up; without one it was started for what it loads
+        Driver driver = null; // until the first set-up
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             Map<String, Object> order = parse(line);
             if (order.containsKey("servers")) {
@@ -36,33 +33,11 @@ final class Driver {
                 say(driver.obey(order));
             }
         }
-        if (driver != null) System.exit(0); // what was given up may still be under way
+        System.exit(0); // what was given up may still be under way
     }
 
     private static FencelockClient client(Map<String, Object> setup) {
         return FencelockClient.builder(Json.text(setup, "servers")).timeout(milliseconds(setup, "timeout_ms")).patience(milliseconds(setup, "patience_ms")).build();
-    }
-
-    /** The first requests of a process also load what makes them, which takes a busy machine longer than the scenarios allow a request. */
-    private static void warmUp() throws Exception {
-        byte[] lease = Json.bytes(Map.of("lease_id", "id", "resource", "nothing", "fencing_token", 1, "ttl_ms", 60_000, "validity_ms", 60_000, "waited_ms", 0));
-        HttpServer server = HttpServer.create(new InetSocketAddress("127.0.0.1", 0), 0);
-        server.createContext("/", exchange -> {
-            exchange.getRequestBody().readAllBytes();
-            boolean grants = exchange.getRequestMethod().equals("POST");
-            exchange.sendResponseHeaders(grants ? 200 : 204, grants ? lease.length : -1);
-            if (grants) exchange.getResponseBody().write(lease);
-            exchange.close();
-        });
-        server.start();
-        try (FencelockClient warm = FencelockClient.of("http://127.0.0.1:" + server.getAddress().getPort())) {
-            for (int n = 0; n < 3; n++) {
-                try (Lease nothing = warm.lock("nothing", LockOptions.defaults())) {
-                    nothing.extend();
-                }
-            }
-        }
-        server.stop(0);
     }
 
     private static Map<String, Object> parse(String line) {
