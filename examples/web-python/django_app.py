@@ -4,6 +4,7 @@ DATABASE_URL=postgres://… FENCELOCK_URL=http://127.0.0.1:8080 gunicorn --worke
 """
 import json
 import os
+import secrets
 import time
 from urllib.parse import urlsplit
 
@@ -12,6 +13,7 @@ from django.conf import settings
 
 DATABASE_URL = os.environ["DATABASE_URL"]
 settings.configure(
+    SECRET_KEY=secrets.token_hex(),  # nothing is signed here, but an error is not logged without one
     ROOT_URLCONF=__name__,
     ALLOWED_HOSTS=["127.0.0.1"],
     MIDDLEWARE=[f"{__name__}.LockMiddleware"],
