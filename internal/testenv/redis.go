@@ -190,7 +190,9 @@ func (r *Redis) close() {
 		r.t.Logf("testenv: last words of Redis %s:\n%s", r.addr, tail(r.srv.logs(), 10))
 	}
 	_ = r.admin.Close()
-	if err := errors.Join(r.srv.kill(), r.srv.close(), os.RemoveAll(r.dir)); err != nil {
+	err := errors.Join(r.srv.kill(), r.srv.close())
+	err = errors.Join(err, poll(exitWithin, func() error { return os.RemoveAll(r.dir) })) // a child that saves may still write
+	if err != nil {
 		r.t.Errorf("testenv: clean up Redis %s: %v", r.addr, err)
 	}
 }
