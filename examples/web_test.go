@@ -3,6 +3,7 @@ package examples_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -202,7 +203,7 @@ func startWeb(t *testing.T, app webApp, locks string) *web {
 
 // deposit is a client, until the context ends.
 func (w *web) deposit(ctx context.Context, n int) {
-	client := &http.Client{Timeout: 2 * webTTL, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := &http.Client{Timeout: 2 * webTTL, Transport: &http.Transport{DisableKeepAlives: true}} // a frozen worker does not answer
 	for i := 0; ctx.Err() == nil; i++ {
 		id := fmt.Sprintf("%d-%d", n, i)
 		url := fmt.Sprintf("%s/accounts/%d/deposits/%s", w.url, 1+rand.IntN(webWorkers-1), id)
@@ -213,6 +214,9 @@ func (w *web) deposit(ctx context.Context, n int) {
 		req.Header.Set("Content-Type", "application/json")
 		resp, err := client.Do(req)
 		if err != nil { // before it listens, and from a worker that is killed
+			if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() {
+				client.Timeout *= 2 // a slow worker would serve nothing but requests whose clients have gone
+			}
 			select {
 			case <-ctx.Done():
 			case <-time.After(20 * time.Millisecond):
@@ -221,6 +225,7 @@ func (w *web) deposit(ctx context.Context, n int) {
 		}
 		_ = resp.Body.Close()
 		if resp.StatusCode == http.StatusOK {
+			client.Timeout = 2 * webTTL
 			w.mu.Lock()
 			w.acknowledged[id] = true
 			w.mu.Unlock()

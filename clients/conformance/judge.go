@@ -218,7 +218,8 @@ func wellFormed(r run) error {
 }
 
 // oneKey allows a second key within an acquisition only once the lease of the first
-// is being released.
+// is being released. A request that its client gave up at the end of an order may be read
+// a moment into the next one.
 func oneKey(r run) error {
 	owner, current := map[string]int{}, map[int]string{}
 	for _, q := range r.requests {
@@ -231,7 +232,7 @@ func oneKey(r run) error {
 		if _, known := owner[q.key]; !known {
 			owner[q.key] = q.step
 		}
-		if q.step != owner[q.key] {
+		if q.step != owner[q.key] && q.at.After(r.steps[q.step].sent.Add(r.moment())) {
 			return fmt.Errorf("the key of order %d came again in order %d", owner[q.key]+1, q.step+1)
 		}
 		if before := current[owner[q.key]]; before != "" && before != q.key {

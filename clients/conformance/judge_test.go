@@ -49,6 +49,21 @@ func TestExtendReadAfterRelease(t *testing.T) {
 	}
 }
 
+// A request that was given up at the end of an order may be read a moment into the next one.
+func TestKeyReadInTheNextOrder(t *testing.T) {
+	const ms = time.Millisecond
+	for after, wrong := range map[time.Duration]bool{5 * ms: false, 60 * ms: true} {
+		now := time.Now()
+		r := run{late: usualLateness, steps: []step{{sent: now.Add(-time.Second)}, {sent: now}}, requests: []*request{
+			{call: acquire, key: "k", step: 0, at: now.Add(-time.Second)},
+			{call: acquire, key: "k", step: 1, at: now.Add(after)},
+		}}
+		if err := oneKey(r); (err != nil) != wrong {
+			t.Errorf("%s into it: got %v, want wrong: %t", after, err, wrong)
+		}
+	}
+}
+
 // A request that its client breaks off while it is being sent reached no service.
 func TestHalfARequestIsNone(t *testing.T) {
 	v := startService(t, scenario{})

@@ -138,7 +138,7 @@ var scenarios = []scenario{
 	},
 	{
 		name: "an answer takes too long", why: "a try has a time limit, and tries come one at a time",
-		faults: []fault{{on: acquire, nth: 1, before: 5 * time.Second}},
+		faults: []fault{{on: acquire, nth: 1, before: 5 * time.Second}}, timeout: 400 * time.Millisecond, // of the second that there is
 		orders: pair, trace: "acquire@1=gone acquire@1=201 release@1=204", results: "acquired 1; released", within: 3 * time.Second,
 	},
 	{
