@@ -215,7 +215,7 @@ func (w *web) deposit(ctx context.Context, n int) {
 		resp, err := client.Do(req)
 		if err != nil { // before it listens, and from a worker that is killed
 			if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() {
-				client.Timeout *= 2 // a slow worker would serve nothing but requests whose clients have gone
+				client.Timeout = min(2*client.Timeout, 8*webTTL) // a slow worker would serve nothing but requests whose clients have gone
 			}
 			select {
 			case <-ctx.Done():
