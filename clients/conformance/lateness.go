@@ -113,7 +113,7 @@ func waited(pid int) (total time.Duration) {
 			continue
 		}
 		if fields := strings.Fields(string(raw)); len(fields) == 3 {
-			ns, _ := strconv.ParseInt(fields[1], 10, 64) // 0 for what is no number
+			ns, _ := strconv.ParseInt(fields[1], 10, 64) // 0 if it is not a number
 			total += time.Duration(ns)
 		}
 	}

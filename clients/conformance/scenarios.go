@@ -332,7 +332,7 @@ var scenarios = []scenario{
 	},
 	{
 		name: "a TTL that the service chose", why: "an extend names the TTL of the answer, or the lease shrinks",
-		orders: []order{work(0, 500)}, trace: "acquire@1=201( extend@1=200){1,3} release@1=204", results: "worked",
+		orders: []order{work(0, 500)}, trace: "acquire@1=201( extend@1=200){1,2} release@1=204", results: "worked",
 	},
 	{
 		name: "the answer to an extend is lost", why: "an outage of a moment is outlived",
