@@ -234,11 +234,12 @@ func TestAStoppedWriterIsPassed(t *testing.T) {
 func TestAStoppedTransactionIsRunAgain(t *testing.T) {
 	url := testenv.Postgres(t).OwnerURL()
 	opts := fast()
-	opts.Idle, opts.Timeout = 100*time.Millisecond, 20*time.Second
+	opts.Idle = time.Second // within which it has to be seen in its transaction
 	s, other := openStore(t, url, opts), openStore(t, url, opts)
 	putRow(t, other, "b", "1") // another writes, so that s reads before it writes
+	observer := connect(t, url)
 	idle := func() bool {
-		return query[int](t, url, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction'`) > 0
+		return queryOn[int](t, observer, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction'`) > 0
 	}
 	stopped := false
 	err := s.Update(t.Context(), func(tx replica.Tx) error {

@@ -48,6 +48,11 @@ func query[T any](tb testing.TB, url, sql string, args ...any) (value T) {
 		tb.Fatal(err)
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(tb.Context())) }()
+	return queryOn[T](tb, conn, sql, args...)
+}
+
+func queryOn[T any](tb testing.TB, conn *pgx.Conn, sql string, args ...any) (value T) {
+	tb.Helper()
 	if err := conn.QueryRow(tb.Context(), sql, args...).Scan(&value); err != nil {
 		tb.Fatalf("%s: %v", sql, err)
 	}
