@@ -112,17 +112,39 @@ func matches(pattern, text string) error {
 	return fmt.Errorf("%q, want %q", text, pattern)
 }
 
-func traceMatches(r run) error { return matches(r.scenario.trace, r.trace()) }
+func traceMatches(r run) error {
+	if r.tooLate() {
+		return matches(r.scenario.ifLate, r.trace())
+	}
+	return matches(r.scenario.trace, r.trace())
+}
 
-func resultsMatch(r run) error { return matches(r.scenario.results, r.said()) }
+func resultsMatch(r run) error {
+	if r.tooLate() {
+		return nil
+	}
+	return matches(r.scenario.results, r.said())
+}
+
+// tooLate reports whether the client gave up since it got no processor for a third of the second
+// that a call without a wait has.
+func (r run) tooLate() bool {
+	return r.scenario.ifLate != "" && r.late > usualLateness+time.Second/3 && r.said() == "unavailable"
+}
 
 func inTime(r run) error {
 	limit := r.scenario.within
 	if limit == 0 {
 		limit = 10 * time.Second
 	}
-	if r.took > limit+r.late {
-		return fmt.Errorf("it took %s, want %s at most", r.took.Round(time.Millisecond), limit)
+	took := r.took
+	for _, s := range r.steps {
+		if s.order.Do == "pause" {
+			took -= time.Duration(s.order.WorkMS) * time.Millisecond
+		}
+	}
+	if took > limit+r.late {
+		return fmt.Errorf("it took %s, want %s at most", took.Round(time.Millisecond), limit)
 	}
 	return nil
 }
@@ -319,7 +341,7 @@ func keepAliveStopped(r run) error {
 }
 
 func nothingLeft(r run) error {
-	if left := r.service.left(); len(left) > 0 && !r.scenario.leaves {
+	if left := r.service.left(); len(left) > 0 && !r.scenario.leaves && !r.tooLate() {
 		return fmt.Errorf("%d leases are", len(left))
 	}
 	return nil

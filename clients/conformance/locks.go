@@ -13,7 +13,7 @@ import (
 // resource and one client meet them.
 
 // defaultTTL is that of the service.
-const defaultTTL = 1200 * time.Millisecond
+const defaultTTL = 3 * time.Second
 
 // answeredLease is a lease with a member that no client knows: later versions
 // of the service may add some.

@@ -26,7 +26,7 @@ func TestALockInTheWayIsNamed(t *testing.T) {
 	t.Parallel()
 	pg := testenv.Postgres(t)
 	opts := fast()
-	opts.Timeout = 4 * time.Second
+	opts.Timeout = 12 * time.Second // half of it is for finding out what is in the way
 	s := openStore(t, pg.OwnerURL(), opts)
 	culprit, err := pgx.Connect(t.Context(), pg.URL())
 	if err != nil {

@@ -194,6 +194,9 @@ func TestLiveLeaseSurvivesRollingRestart(t *testing.T) {
 	for round := range 3 {
 		for i := range 20 { // pushes every node's high far above the lease's token
 			q.cycle(t, fmt.Sprint("other/", round, i), 0)
+			if _, err := q.Extend(t.Context(), lease.ID, 0); err != nil && !errors.Is(err, lockcore.ErrNoQuorum) {
+				t.Fatalf("the lease was lost: %v", err)
+			}
 		}
 		q.servers[round].Kill()
 		q.servers[round].Restart()

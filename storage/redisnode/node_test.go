@@ -460,7 +460,7 @@ func TestLostReply(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartRedis(t)
 	proxy := testenv.StartProxy(t, server.Addr())
-	redis := openNode(t, proxy.Addr(), redisnode.Options{Timeout: 200 * time.Millisecond})
+	redis := openNode(t, proxy.Addr(), redisnode.Options{Timeout: 2 * time.Second})
 	epoch := admitted(t, redis)
 	wantOutcome(t, ask(t, redis, acquire(epoch, "a")), node.Granted)
 	proxy.DropReplies(true)

@@ -114,7 +114,7 @@ func TestQuorumLife(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 3, 5} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			q := startQuorum(t, n, nil)
+			q := startQuorum(t, n, func(c *sets.Config) { c.MaxTTL, c.NodeTimeout = time.Minute, 6*time.Second }) // nothing here takes long
 			q.awaitVoting(t, n)
 			lease := q.take(t, "orders/42")
 			_, err := q.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "orders/42"})

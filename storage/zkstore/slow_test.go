@@ -29,8 +29,8 @@ func TestALogOnASlowPathIsRead(t *testing.T) {
 		putRow(t, s, strconv.Itoa(i), string(bytes.Repeat([]byte("x"), bytesEach)), 0)
 	}
 	path := testenv.StartProxy(t, z)
-	path.Delay(30 * time.Millisecond) // for each 32 kB
-	opts := Options{Timeout: 2 * time.Second, Patience: 4 * time.Second}
+	path.Delay(60 * time.Millisecond) // for each 32 kB: 11 s for all
+	opts := Options{Timeout: 4 * time.Second, Patience: 9 * time.Second}
 	slow := openStore(t, Scheme+path.Addr()+url[len(Scheme+z):], opts)
 	for _, key := range []string{"0", strconv.Itoa(rows - 1)} {
 		if value, _ := getRow(t, slow, key); len(value) != bytesEach {
