@@ -107,7 +107,7 @@ func newPair(t *testing.T, rt *rapid.T, h Harness) *pair {
 	t.Helper()
 	p := &pair{TB: t, rt: rt}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
-	p.node, p.model = newSuite(p, false), newSuite(p, false)
+	p.node, p.model = newSuite(p, way{}), newSuite(p, way{})
 	p.node.Harness = h
 	m := NewModel(ModelOptions{})
 	p.model.Harness = Harness{Node: m, Restart: func() { m.Restart(true) }, Wipe: m.Wipe}

@@ -31,7 +31,7 @@ func storedText(name string) func(t *testing.T, n node.Node) {
 	return func(t *testing.T, n node.Node) {
 		t.Helper()
 		path := filepath.Join(rulesIn(t), "stored", name+".txt")
-		playFile(t, path, func(testing.TB, Wanted) Harness { return Harness{Node: n} }, false)
+		playFile(t, path, func(testing.TB, Wanted) Harness { return Harness{Node: n} }, way{})
 	}
 }
 

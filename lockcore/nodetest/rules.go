@@ -35,9 +35,8 @@ func rulesIn(tb testing.TB) string {
 	return filepath.Join(copied, "rules")
 }
 
-// rules runs the texts, each scenario on a node of its own. In batches every operation is
-// done between strangers', and prints the same.
-func rules(t *testing.T, open func(t *testing.T, wanted Wanted) Harness, batches bool) {
+// rules runs the texts, each scenario on a node of its own. In batches they print the same.
+func rules(t *testing.T, open func(t *testing.T, wanted Wanted) Harness, w way) {
 	t.Helper()
 	anyOpen := func(tb testing.TB, wanted Wanted) Harness {
 		t, _ := tb.(*testing.T) // of Run
@@ -48,19 +47,19 @@ func rules(t *testing.T, open func(t *testing.T, wanted Wanted) Harness, batches
 		t.Fatalf("no rules: %v", err)
 	}
 	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) { playFile(t, file, anyOpen, batches) })
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) { playFile(t, file, anyOpen, w) })
 	}
 }
 
 // playFile runs the scenarios of a file.
-func playFile(tb testing.TB, file string, open Open, batches bool) {
+func playFile(tb testing.TB, file string, open Open, w way) {
 	tb.Helper()
 	playing := make(map[testing.TB]*suite) // by subtest: each is a scenario
 	datadriven.RunTestAny(tb, file, func(tb testing.TB, block *datadriven.TestData) string {
 		tb.Helper()
 		s := playing[tb]
 		if s == nil {
-			s = newSuite(tb, batches)
+			s = newSuite(tb, w)
 			playing[tb] = s
 		}
 		return s.play(open, block)
@@ -203,14 +202,17 @@ func (s *suite) batch(lines []string) string {
 	return printed.String()
 }
 
-// every does the lines for each text of a list, as $it, with "+0" at the high-water mark
-// then. All of them print the same.
+// every does the lines for each text of a list, or of its sample, as $it, with "+0" at the high-water
+// mark then. All of them print the same.
 func (s *suite) every(list string, lines []string) (printed string) {
 	s.Helper()
 	base := s.base
 	defer func() { s.given, s.base = nil, base }()
 	values := lists[list]()
 	for i, it := range values {
+		if i%max(1, s.way.sample) > 0 {
+			continue
+		}
 		s.given = map[string]string{"$it": it, "$before": "\n" + it, "$after": it + " ", "$around": " " + it + " s1 t1"}
 		s.base = s.observe().Marks.HighWater
 		now := s.runLines(lines)
@@ -257,9 +259,9 @@ func (s *suite) run(text string) string {
 	return s.reply(op.Kind, reply)
 }
 
-func newSuite(tb testing.TB, batches bool) *suite {
+func newSuite(tb testing.TB, w way) *suite {
 	s := &suite{
-		TB: tb, batches: batches, cluster: node.Cluster{Nodes: 1, Hash: "c0ffee"}, began: time.Now(),
+		TB: tb, way: w, cluster: node.Cluster{Nodes: 1, Hash: "c0ffee"}, began: time.Now(),
 		tickets: make(map[string]node.Ticket), plans: make(map[string]node.Admission),
 		locks: make(map[string]node.CarriedLock), listening: make(map[string]*recorder),
 	}

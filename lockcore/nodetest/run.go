@@ -53,7 +53,7 @@ type suite struct {
 	mapName string     // of operations that name none
 	cluster node.Cluster
 	began   time.Time
-	batches bool // each operation is done in a batch with strangers'
+	way     way
 
 	// Of a text.
 	lacking     bool // the node is of another kind than the scenario needs
@@ -87,20 +87,33 @@ type Open func(tb testing.TB, wanted Wanted) Harness
 // with t.Cleanup.
 func Run(t *testing.T, open func(t *testing.T, wanted Wanted) Harness) {
 	t.Helper()
-	t.Run("rules", func(t *testing.T) { rules(t, open, false) })
-	RunReplica(t, open)
+	t.Run("rules", func(t *testing.T) { rules(t, open, way{}) })
+	run(t, open, way{batches: true})
 }
 
 // RunReplica is Run for a replica on a store. Its rules are those of package replica, which Run
-// tests in memory, so each scenario is run once: in batches, which ask more of a store.
+// tests in memory, so each scenario is run once: in batches, which ask more of a store, and with
+// one of five texts where a scenario is run with each of a list. Those next to each other are made
+// of the same one, and a store keeps them as bytes.
 func RunReplica(t *testing.T, open func(t *testing.T, wanted Wanted) Harness) {
 	t.Helper()
-	t.Run("rules in batches", func(t *testing.T) { rules(t, open, true) })
-	runAll(t, open, false)
-	t.Run("in batches", func(t *testing.T) { runAll(t, open, true) })
+	run(t, open, way{batches: true, sample: 5})
 }
 
-func runAll(t *testing.T, open func(t *testing.T, wanted Wanted) Harness, batches bool) {
+func run(t *testing.T, open func(t *testing.T, wanted Wanted) Harness, batched way) {
+	t.Helper()
+	t.Run("rules in batches", func(t *testing.T) { rules(t, open, batched) })
+	runAll(t, open, way{})
+	t.Run("in batches", func(t *testing.T) { runAll(t, open, batched) })
+}
+
+// way is how scenarios are run.
+type way struct {
+	batches bool // each operation in a batch with strangers'
+	sample  int  // of the texts of a list one of so many; 0 for all
+}
+
+func runAll(t *testing.T, open func(t *testing.T, wanted Wanted) Harness, w way) {
 	t.Helper()
 	for name, run := range map[string]func(*suite){
 		"an operation after its deadline is not sent":             afterItsDeadline,
@@ -115,7 +128,7 @@ func runAll(t *testing.T, open func(t *testing.T, wanted Wanted) Harness, batche
 		"a cursor that no call returned is refused":               strangeCursor,
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newSuite(t, batches)
+			s := newSuite(t, w)
 			s.Harness = open(t, Wanted{CounterTTL: counters})
 			s.Node.Join(s.cluster)
 			s.admit(100)
@@ -179,7 +192,7 @@ func (s *suite) do(op node.Op) node.Reply {
 		op.Epoch = s.epoch
 	}
 	op.Map = cmp.Or(op.Map, s.mapName)
-	if s.batches {
+	if s.way.batches {
 		return s.amid(op)
 	}
 	reply, err := Submit(s.Node, op)

@@ -21,7 +21,7 @@ func Failures(tb testing.TB, prefix string, batches bool, open Open) map[string]
 	failures := make(map[string]string)
 	for _, file := range files {
 		all := &trial{TB: tb}
-		all.Run("", func(tb testing.TB) { playFile(tb, file, open, batches) })
+		all.Run("", func(tb testing.TB) { playFile(tb, file, open, way{batches: batches}) })
 		if all.Failed() {
 			failures[strings.TrimSuffix(filepath.Base(file), ".txt")] = all.failed
 		}
