@@ -22,7 +22,7 @@ import (
 // the machine is. Two never have a resource at once, tokens rise, and at the end
 // every resource is free long before a TTL is over: nothing that a batch was granted is left.
 func TestCrowdOfCallers(t *testing.T) {
-	const callers, resources = 40, 60
+	const callers, resources = 16, 24
 	s := serve(t, newLocker(t))
 	var batches atomic.Int64
 	s.fault.Store(new(fault(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
