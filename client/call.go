@@ -305,9 +305,13 @@ func (p *pace) limit(silent int, longest time.Duration) time.Duration {
 }
 
 // limit bounds a try, without its wait: by what answers take, by the call, by the client's
-// timeout, and by what is left of its patience.
+// timeout, and by what is left of its patience. A call that is not sent again is waited for:
+// to give it up leaves its caller in doubt.
 func (c *Client) limit(call *call, t *tries) time.Duration {
-	limit := c.pace.limit(t.silent, c.timeout)
+	limit := c.timeout
+	if !call.once {
+		limit = c.pace.limit(t.silent, c.timeout)
+	}
 	if call.attempt > 0 {
 		limit = min(limit, call.attempt)
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // answers makes a client of a service that answers each request as f does, and keeps what was sent.
-func answers(t *testing.T, f func(*http.Request) (int, string)) (*client.Client, *[]*http.Request) {
+func answers(t *testing.T, f func(*http.Request) (int, string), more ...client.Option) (*client.Client, *[]*http.Request) {
 	t.Helper()
 	var sent []*http.Request
 	transport := roundTrip(func(r *http.Request) (*http.Response, error) {
@@ -26,7 +26,8 @@ func answers(t *testing.T, f func(*http.Request) (int, string)) (*client.Client,
 		status, body := f(r)
 		return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
 	})
-	c, err := client.New([]string{"http://locks.test"}, client.WithHTTPClient(&http.Client{Transport: transport}), client.WithPatience(0), client.WithBearerToken(" secret\n"))
+	opts := []client.Option{client.WithHTTPClient(&http.Client{Transport: transport}), client.WithPatience(0), client.WithBearerToken(" secret\n")}
+	c, err := client.New([]string{"http://locks.test"}, append(opts, more...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,6 +95,31 @@ func TestRefusedWrites(t *testing.T) {
 	}
 	if _, err := c.WriteRecord(t.Context(), claim, json.RawMessage(`{`)); !errors.Is(err, client.ErrInvalid) {
 		t.Errorf("a value that is not JSON gives %v", err)
+	}
+}
+
+// A call that is not sent again gets the client's whole time limit, however quick answers
+// were: if it is given up, it may have been done.
+func TestAWriteIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	var limits []time.Duration
+	c, _ := answers(t, func(r *http.Request) (int, string) {
+		until, _ := r.Context().Deadline()
+		limits = append(limits, time.Until(until))
+		return 200, `{"resource":"a"}`
+	}, client.WithTimeout(time.Hour))
+	claim := fencing.Claim{Resource: "a", Token: 7}
+	for _, call := range []func() error{
+		func() error { _, err := c.ReadRecord(t.Context(), "a"); return err },
+		func() error { _, err := c.WriteRecord(t.Context(), claim, json.RawMessage(`1`)); return err },
+		func() error { _, err := c.DeleteRecord(t.Context(), claim); return err },
+	} {
+		if err := call(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if limits[0] > time.Minute || limits[1] < 30*time.Minute || limits[2] < 30*time.Minute {
+		t.Errorf("a read, a write and a deletion may take %s", limits)
 	}
 }
 

@@ -67,6 +67,12 @@ class Core(unittest.TestCase):
     def bodies(self):
         return [json.loads(text.partition("\r\n\r\n")[2]) for _, text, _ in self.sent]
 
+    def test_a_write_is_waited_for(self):
+        protocol, lease = self.protocol(), _core.Part("r", 1, "")
+        for steps in (protocol.read_record("r"), protocol.write_record(lease, 1), protocol.delete_record(lease)):
+            self.run_steps(steps, lambda _: answer(200, resource="r"))
+        self.assertEqual([limit for _, _, limit in self.sent], [1.0, 5.0, 5.0])  # if it is given up, it may have been done
+
     def test_a_break_that_is_repeated_is_done_if_the_lease_is_gone(self):
         lost = _core.NoAnswer("broke off", True)
         for gone in (problem(404, "lock-not-held"), problem(412, "other-lease", fencing_token=8)):

@@ -152,8 +152,10 @@ export class Calls {
   }
 
   /** How long a try may take: four times what answers take, and twice as much after each round over all
-   * servers without one, so that slow servers are waited for and frozen ones are not. */
-  #tryLimit(tries: Tries): number {
+   * servers without one, so that slow servers are waited for and frozen ones are not. A call that is not sent again
+   * is waited for: to give it up leaves its caller in doubt. */
+  #tryLimit(call: Call, tries: Tries): number {
+    if (call.once) return this.timeout;
     return Math.min(this.timeout, Math.max(SHORTEST_TRY, 4 * this.#slowest) * 2 ** tries.silent);
   }
 
@@ -161,7 +163,7 @@ export class Calls {
     const { operation, resource, method, path, signal } = call;
     const what = resource ? `${operation} ${shown(resource)}` : operation;
     const { left, kept } = tries.wait();
-    const { limit, probe } = tries.limit(this.#tryLimit(tries), unasked, kept);
+    const { limit, probe } = tries.limit(this.#tryLimit(call, tries), unasked, kept);
     if (limit <= 0) return unavailable(what, resource, 'no response in time');
     const headers = await this.#headers(call, kept < left ? kept : 0);
     const body = call.body && JSON.stringify(call.body(left));

@@ -591,6 +591,12 @@ it('records are read, claimed, written and deleted under a token', async (locks,
   await assert.rejects(locks.readRecord(42), TypeError);
 });
 
+it('a write is waited for, since it may have been done when it is given up', async (locks, service) => {
+  const lease = await locks.acquire('a');
+  for (const call of ['PUT /guarded/a', 'DELETE /guarded/a']) [service.answers[call], service.delay[call]] = [{ resource: 'a' }, 1500];
+  await Promise.all([locks.writeRecord(lease, 1), locks.deleteRecord(lease)]);
+});
+
 it('wrong types get one clear line, and nothing is sent', async (locks, service) => {
   const wrong = [
     [{ ttl: '30' }, 'ttl must be a number of milliseconds, not string'], [{ wait: -1 }, 'wait must be 0 milliseconds or more, not -1'],

@@ -337,7 +337,8 @@ class Protocol:
                 left, kept = tries.wait(sent)
                 unasked = max(len(self.servers) - i, 1 if tries.number else 2)  # there is time for another try
                 share = (deadline - sent) / unasked
-                try_limit = min(limit, share, self._try_limit(tries.silent))
+                # One that is not sent again is waited for: to give it up leaves its caller in doubt.
+                try_limit = min(limit, share, self.timeout if once else self._try_limit(tries.silent))
                 if failing < sent:
                     try_limit = min(try_limit, max(patience - (sent - failing), _SHORTEST_LAST))
                 if try_limit <= 0:

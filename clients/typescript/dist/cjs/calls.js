@@ -110,15 +110,18 @@ class Calls {
         return this.servers.map((_, i) => (this.#first + i) % this.servers.length);
     }
     /** How long a try may take: four times what answers take, and twice as much after each round over all
-     * servers without one, so that slow servers are waited for and frozen ones are not. */
-    #tryLimit(tries) {
+     * servers without one, so that slow servers are waited for and frozen ones are not. A call that is not sent again
+     * is waited for: to give it up leaves its caller in doubt. */
+    #tryLimit(call, tries) {
+        if (call.once)
+            return this.timeout;
         return Math.min(this.timeout, Math.max(tries_js_1.SHORTEST_TRY, 4 * this.#slowest) * 2 ** tries.silent);
     }
     async #ask(server, call, tries, unasked) {
         const { operation, resource, method, path, signal } = call;
         const what = resource ? `${operation} ${(0, errors_js_1.shown)(resource)}` : operation;
         const { left, kept } = tries.wait();
-        const { limit, probe } = tries.limit(this.#tryLimit(tries), unasked, kept);
+        const { limit, probe } = tries.limit(this.#tryLimit(call, tries), unasked, kept);
         if (limit <= 0)
             return (0, errors_js_1.unavailable)(what, resource, 'no response in time');
         const headers = await this.#headers(call, kept < left ? kept : 0);

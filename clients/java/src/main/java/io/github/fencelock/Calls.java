@@ -220,8 +220,10 @@ final class Calls {
         }
 
         /** How long a try may take: four times what answers take, and twice as much after each round over all servers
-         * without one, so that slow servers are waited for and frozen ones are not. */
+         * without one, so that slow servers are waited for and frozen ones are not. A call that is not sent again is
+         * waited for: to give it up leaves its caller in doubt. */
         private long tryLimit() {
+            if (call.once()) return timeout;
             long usual = Math.max(Tries.SHORTEST_TRY, 4 * slowest);
             return Math.min(timeout, usual << Math.min(tries.silent, 16));
         }

@@ -125,6 +125,15 @@ class ClientTest {
         assertThrows(IllegalStateException.class, lease::token);
     }
 
+    /** It may have been done when it is given up. */
+    @Test
+    void aWriteIsWaitedFor() throws Exception {
+        Lease lease = client.acquire("a", OPTIONS);
+        service.takes.put("PUT /guarded/a", 1500);
+        service.answers.put("PUT /guarded/a", Map.of("resource", "a"));
+        assertEquals("a", client.write(lease, 1).resource());
+    }
+
     @Test
     void secretsAreNotShown() throws Exception {
         Lease lease = client.acquire(List.of("a", "b"), OPTIONS);

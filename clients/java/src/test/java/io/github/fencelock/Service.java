@@ -33,6 +33,8 @@ final class Service implements AutoCloseable {
     final Map<String, Map<String, Object>> answers = new ConcurrentHashMap<>();
     /** Method and path of calls that wait until the service is closed. */
     final Map<String, Boolean> hold = new ConcurrentHashMap<>();
+    /** Method and path to the milliseconds that the answer takes. */
+    final Map<String, Integer> takes = new ConcurrentHashMap<>();
     private final CountDownLatch closed = new CountDownLatch(1);
     private final AtomicInteger tokens = new AtomicInteger();
     private final ExecutorService threads = Executors.newCachedThreadPool();
@@ -79,6 +81,7 @@ final class Service implements AutoCloseable {
         }
         try {
             if (holds) closed.await();
+            Thread.sleep(takes.getOrDefault(call, 0));
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
         }
