@@ -69,10 +69,10 @@ func TestPackage(t *testing.T) {
 	run(t, ".", "cp", "-r", ".", source)
 	python := testenv.PythonWith(t, map[string]string{"venv": "python3-venv", "ensurepip": "python3-venv"})
 	run(t, source, python, "-c", "import build_backend, os; os.mkdir('dist'); build_backend.build_sdist('dist')")
+	dir := t.TempDir()
+	run(t, dir, python, "-m", "venv", "venv")
+	venv := filepath.Join(dir, "venv", "bin", "python")
 	for _, what := range []string{source, filepath.Join(source, "dist", "fencelock-0.1.0.tar.gz")} {
-		dir := t.TempDir()
-		run(t, dir, python, "-m", "venv", "venv")
-		venv := filepath.Join(dir, "venv", "bin", "python")
 		run(t, dir, venv, "-m", "pip", "install", "--no-index", what)
 		run(t, dir, venv, "-m", "pip", "check")
 		said := run(t, dir, venv, "-c", "import fencelock.aio, fencelock.guard, os, importlib.metadata as m; "+

@@ -42,7 +42,7 @@ func TestVersionOfARelease(t *testing.T) {
 			_, _ = fmt.Fprintf(&stamp, "-X %s=%s ", name, values[strings.TrimPrefix(filepath.Ext(name), ".")])
 		}
 		binary := filepath.Join(t.TempDir(), "fencelock")
-		if out, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags", stamp.String(), "-o", binary, ".").CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags", "-s -w "+stamp.String(), "-o", binary, ".").CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 		out, err := exec.CommandContext(t.Context(), binary, "version").CombinedOutput()

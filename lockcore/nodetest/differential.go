@@ -4,6 +4,8 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"math"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -21,7 +23,30 @@ import (
 // others, as make explore does. A sequence that fails is shrunk and printed with its seed.
 func Differential(t *testing.T, open func() (h Harness, done func())) {
 	t.Helper()
+	differential(t, math.MaxInt, open)
+}
+
+// DifferentialReplica is Differential for a replica on a server, with the first 30 sequences unless
+// RAPID_CHECKS says how many: what they print is decided by package replica, and on the embedded
+// file, which is quick, all are run.
+func DifferentialReplica(t *testing.T, open func() (h Harness, done func())) {
+	t.Helper()
+	sequences := 30
+	if os.Getenv("RAPID_CHECKS") != "" {
+		sequences = math.MaxInt
+	}
+	differential(t, sequences, open)
+}
+
+func differential(t *testing.T, sequences int, open func() (h Harness, done func())) {
+	t.Helper()
+	run, failed := 0, false
 	rapid.Check(t, func(rt *rapid.T) {
+		if run++; run > sequences && !failed { // one that failed is shrunk
+			return
+		}
+		passed := false
+		defer func() { failed = failed || !passed }()
 		h, done := open()
 		defer done()
 		p := newPair(t, rt, h)
@@ -32,6 +57,7 @@ func Differential(t *testing.T, open func() (h Harness, done func())) {
 		}
 		p.compareWakes()
 		p.readAll()
+		passed = true
 	})
 }
 

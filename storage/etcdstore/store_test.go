@@ -87,7 +87,7 @@ func wipe(tb testing.TB, store *Store) {
 
 func TestDifferential(t *testing.T) {
 	t.Parallel()
-	nodetest.Differential(t, func() (nodetest.Harness, func()) {
+	nodetest.DifferentialReplica(t, func() (nodetest.Harness, func()) {
 		store := openStore(t, testenv.EtcdURL(t))
 		n := openNode(t, store, replica.Options{})
 		return nodetest.Harness{Node: n, Wipe: func() { wipe(t, store) }}, func() {

@@ -80,7 +80,7 @@ func TestDifferential(t *testing.T) {
 	t.Parallel()
 	url := testenv.Postgres(t).OwnerURL()
 	store := openStore(t, url, patient())
-	nodetest.Differential(t, func() (nodetest.Harness, func()) {
+	nodetest.DifferentialReplica(t, func() (nodetest.Harness, func()) {
 		n := openNode(t, store, url, replica.Options{})
 		n.wipe(t)()
 		return nodetest.Harness{Node: n, Restart: n.restart(t), Wipe: n.wipe(t)}, func() {

@@ -60,7 +60,7 @@ func TestConformance(t *testing.T) {
 func TestDifferential(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, newURL(t), patient())
-	nodetest.Differential(t, func() (nodetest.Harness, func()) {
+	nodetest.DifferentialReplica(t, func() (nodetest.Harness, func()) {
 		n := openNode(t, store, replica.Options{})
 		n.wipe(t)()
 		return nodetest.Harness{Node: n, Restart: n.restart(t), Wipe: n.wipe(t)}, func() {
