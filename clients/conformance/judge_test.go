@@ -105,7 +105,7 @@ func TestWaitedForAProcessor(t *testing.T) {
 	for deadline := time.Now().Add(time.Minute); ; runtime.Gosched() {
 		var total time.Duration
 		for _, pid := range busy {
-			total += waited(pid)
+			total += waited(pid, nil)
 		}
 		if total > usualLateness {
 			return

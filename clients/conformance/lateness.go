@@ -101,12 +101,11 @@ func (l *lateness) since(begun time.Time) (most time.Duration) {
 	return most
 }
 
-// waited returns for how long the threads of a process, all together, could have run and got no
-// processor, since they began: by so much the process may have been late. It is what Linux counts
-// in the second field of /proc/PID/task/TID/schedstat, and 0 elsewhere. What a thread that has
-// ended had waited is not in it.
-func waited(pid int) (total time.Duration) {
+// waits are how long each thread of a process could have run and got no processor, since it began:
+// what Linux counts in the second field of /proc/PID/task/TID/schedstat. Elsewhere there are none.
+func waits(pid int) map[string]time.Duration {
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid)) // the pattern is well-formed
+	found := make(map[string]time.Duration, len(files))
 	for _, file := range files {
 		raw, err := os.ReadFile(file)
 		if err != nil { // the thread has ended
@@ -114,8 +113,18 @@ func waited(pid int) (total time.Duration) {
 		}
 		if fields := strings.Fields(string(raw)); len(fields) == 3 {
 			ns, _ := strconv.ParseInt(fields[1], 10, 64) // 0 if it is not a number
-			total += time.Duration(ns)
+			found[file] = time.Duration(ns)
 		}
+	}
+	return found
+}
+
+// waited returns for how long the threads of a process, all together, have waited for a processor since
+// an earlier reading: by so much the process may have been late. What a thread that has ended waited is
+// not in it.
+func waited(pid int, before map[string]time.Duration) (total time.Duration) {
+	for thread, now := range waits(pid) {
+		total += now - before[thread]
 	}
 	return total
 }

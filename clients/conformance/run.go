@@ -160,9 +160,9 @@ func (ds *drivers) row(s scenario, late *lateness) Row {
 		row.Wrong = []string{"its driver did not start"}
 		return row
 	}
-	begun, waitedBefore := time.Now(), waited(d.cmd.Process.Pid)
+	begun, before := time.Now(), waits(d.cmd.Process.Pid)
 	r, err := ds.play(s, d)
-	driver := max(0, waited(d.cmd.Process.Pid)-waitedBefore)
+	driver := waited(d.cmd.Process.Pid, before)
 	if err != nil || s.last() {
 		if said := d.stop(); said != "" {
 			err = errors.Join(err, fmt.Errorf("the driver wrote to its standard error: %s", said))
