@@ -166,7 +166,7 @@ func TestDemoOnRedisAndPostgres(t *testing.T) {
 		{"postgres", postgres, "one embedded node, guarded records in Postgres"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			d := startDemo(t, append(c.args, "--ttl", "2s")...) // so that B asks in time on a busy machine
+			d := startDemo(t, append(c.args, "--ttl", "4s")...) // so that B asks in time on a busy machine
 			if code := d.exit(); code != 0 {
 				t.Fatalf("exit code %d:\n%s", code, d.output.String())
 			}

@@ -49,13 +49,13 @@ class BatchCase(unittest.IsolatedAsyncioTestCase):
 class SharedRequests(BatchCase):
     async def test_many_calls_share_requests_each_with_its_own_key_and_outcome(self):
         client = await self.client(2)
-        leases = await asyncio.gather(*(client.acquire(f"r{n}", ttl=9, wait=0) for n in range(300)))
-        self.assertEqual([lease.resource for lease in leases], [f"r{n}" for n in range(300)])
-        self.assertEqual(len({lease.token for lease in leases}), 300)
+        leases = await asyncio.gather(*(client.acquire(f"r{n}", ttl=9, wait=0) for n in range(140)))  # more than one batch may have
+        self.assertEqual([lease.resource for lease in leases], [f"r{n}" for n in range(140)])
+        self.assertEqual(len({lease.token for lease in leases}), 140)
         self.assertLess(len(self.asked()), 20)
         self.assertLessEqual(max(len(call[2]["operations"]) for call in self.asked(BATCH)), 128)
         keys = [each["idempotency_key"] for each in self.service.in_batches] + [call[3]["Idempotency-Key"] for call in self.asked("/locks")]
-        self.assertEqual(len(set(keys)), 300)
+        self.assertEqual(len(set(keys)), 140)
         await asyncio.gather(*(lease.release() for lease in leases))
         self.assertLess(len(self.asked()), 40)
 
