@@ -113,24 +113,26 @@ func matches(pattern, text string) error {
 }
 
 func traceMatches(r run) error {
-	if r.tooLate() {
-		return matches(r.scenario.ifLate, r.trace())
+	err := matches(r.scenario.trace, r.trace())
+	if err != nil && r.kept() {
+		err = matches(r.scenario.ifLate, r.trace())
 	}
-	return matches(r.scenario.trace, r.trace())
+	return err
 }
 
 func resultsMatch(r run) error {
-	if r.tooLate() {
+	if r.gaveUp() {
 		return nil
 	}
 	return matches(r.scenario.results, r.said())
 }
 
-// tooLate reports whether the client gave up since it got no processor for a third of the second
-// that a call without a wait has.
-func (r run) tooLate() bool {
-	return r.scenario.ifLate != "" && r.late > usualLateness+time.Second/3 && r.said() == "unavailable"
-}
+// kept reports whether the client was kept from a processor for a third of the second that a call
+// without a wait has, in a scenario where that makes a difference.
+func (r run) kept() bool { return r.scenario.ifLate != "" && r.late > usualLateness+time.Second/3 }
+
+// gaveUp reports whether it therefore had no time for a call that is to succeed.
+func (r run) gaveUp() bool { return r.kept() && r.said() == "unavailable" }
 
 func inTime(r run) error {
 	limit := r.scenario.within
@@ -341,7 +343,7 @@ func keepAliveStopped(r run) error {
 }
 
 func nothingLeft(r run) error {
-	if left := r.service.left(); len(left) > 0 && !r.scenario.leaves && !r.tooLate() {
+	if left := r.service.left(); len(left) > 0 && !r.scenario.leaves && !r.gaveUp() {
 		return fmt.Errorf("%d leases are", len(left))
 	}
 	return nil

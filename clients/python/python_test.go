@@ -81,6 +81,7 @@ func TestPackage(t *testing.T) {
 			t.Errorf("installed from %s: %s", filepath.Base(what), said)
 		}
 		run(t, dir, venv, "-m", "pip", "uninstall", "-y", "fencelock") // which the wheel's RECORD tells
+		run(t, dir, venv, "-c", "import importlib.util; assert importlib.util.find_spec('fencelock') is None")
 	}
 }
 

@@ -93,8 +93,8 @@ func Run(t *testing.T, open func(t *testing.T, wanted Wanted) Harness) {
 
 // RunReplica is Run for a replica on a store. Its rules are those of package replica, which Run
 // tests in memory, so each scenario is run once: in batches, which ask more of a store, and with
-// one of five texts where a scenario is run with each of a list. Those next to each other are made
-// of the same one, and a store keeps them as bytes.
+// one of five texts where a scenario is run with each of a list: a store keeps them as bytes, and
+// storetest tries those.
 func RunReplica(t *testing.T, open func(t *testing.T, wanted Wanted) Harness) {
 	t.Helper()
 	run(t, open, way{batches: true, sample: 5})
