@@ -15,24 +15,47 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
+func TestMain(m *testing.M) { testenv.Main(m) }
+
 var runFor = flag.Duration("for", 40*time.Second, "how long TestSoakFaults takes")
 
-// The client's own tests, with the Python that is the default here and with the newest.
+// The client's own tests, with the Python that is the default here.
 func TestPython(t *testing.T) {
+	t.Parallel()
+	clientTests(t, testenv.Pythons(t)[:1])
+}
+
+func TestNewestPython(t *testing.T) {
+	testenv.Long(t, "what the newest Python here does in another way than the default one")
+	t.Parallel()
 	pythons := testenv.Pythons(t)
-	clientTests(t, slices.Compact([]testenv.Python{pythons[0], pythons[len(pythons)-1]}))
+	clientTests(t, pythons[len(pythons)-1:])
 }
 
 // With every Python from 3.9 that is here.
-func TestSoakPython(t *testing.T) { clientTests(t, testenv.Pythons(t)) }
+func TestSoakPython(t *testing.T) {
+	testenv.Soak(t, "a Python from 3.9 with which the client does not work")
+	clientTests(t, testenv.Pythons(t))
+}
+
+// An exception at any traced line of an acquire, a block and an exit leaves no lease that is renewed: in threads, in
+// greenlets, and on asyncio.
+func TestInterruptions(t *testing.T) {
+	testenv.Long(t, "a lease that lives for ever after an exception from outside")
+	t.Parallel()
+	python := testenv.PythonWith(t, map[string]string{"greenlet": "python3-greenlet"})
+	unittest(t, python, []string{"FENCELOCK_PROGRAM=" + testenv.Program(t)}, "test_interrupted")
+}
 
 func clientTests(t *testing.T, pythons []testenv.Python) {
 	t.Helper()
 	for _, python := range pythons {
-		t.Run(python.Version, func(t *testing.T) {
-			t.Parallel()
-			unittest(t, python.Path, nil, "test_core", "test_http", "test_client", "test_batch", "test_elect", "test_testing")
-		})
+		for _, module := range []string{"test_core", "test_http", "test_client", "test_batch", "test_elect", "test_testing"} {
+			t.Run(python.Version+" "+module, func(t *testing.T) {
+				t.Parallel()
+				unittest(t, python.Path, []string{"FENCELOCK_PROGRAM=" + testenv.Program(t)}, module)
+			})
+		}
 	}
 }
 
@@ -44,6 +67,7 @@ var libraries = map[string]string{
 
 func TestGuardHelpers(t *testing.T) {
 	testenv.NeedsServer(t)
+	t.Parallel()
 	var names []string
 	for name := range libraries {
 		names = append(names, name)
@@ -55,6 +79,7 @@ func TestGuardHelpers(t *testing.T) {
 
 // The package's types hold under mypy --strict.
 func TestTypes(t *testing.T) {
+	t.Parallel()
 	mypy := testenv.Installed(t, "mypy", "mypy")
 	cmd := exec.CommandContext(t.Context(), mypy, "--strict", "--cache-dir", t.TempDir(), "src/fencelock")
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -62,26 +87,56 @@ func TestTypes(t *testing.T) {
 	}
 }
 
-// pip installs the folder and the source distribution by the README's words, in an empty
-// environment and without a network.
+// pip builds and installs the folder, the wheel and the source distribution, in environments of their own, without a
+// network and in a locale that is not UTF-8; an editable installation follows the sources. What a user of the package
+// needs is in it.
 func TestPackage(t *testing.T) {
-	source := filepath.Join(t.TempDir(), "source")
+	testenv.Long(t, "that pip cannot install the package")
+	t.Parallel()
+	python := testenv.PythonWith(t, map[string]string{"venv": "python3-venv", "ensurepip": "python3-venv", "hatchling": "python3-hatchling"})
+	source, dist := filepath.Join(t.TempDir(), "source"), t.TempDir()
 	run(t, ".", "cp", "-r", ".", source)
-	python := testenv.PythonWith(t, map[string]string{"venv": "python3-venv", "ensurepip": "python3-venv"})
-	run(t, source, python, "-c", "import build_backend, os; os.mkdir('dist'); build_backend.build_sdist('dist')")
-	dir := t.TempDir()
-	run(t, dir, python, "-m", "venv", "venv")
-	venv := filepath.Join(dir, "venv", "bin", "python")
-	for _, what := range []string{source, filepath.Join(source, "dist", "fencelock-0.1.0.tar.gz")} {
-		run(t, dir, venv, "-m", "pip", "install", "--no-index", what)
-		run(t, dir, venv, "-m", "pip", "check")
-		said := run(t, dir, venv, "-c", "import fencelock.aio, fencelock.guard, os, importlib.metadata as m; "+
-			"print(m.version('fencelock'), m.metadata('fencelock')['Requires-Python'], os.path.exists(os.path.join(os.path.dirname(fencelock.__file__), 'py.typed')))")
-		if strings.TrimSpace(said) != "0.1.0 >=3.9 True" {
-			t.Errorf("installed from %s: %s", filepath.Base(what), said)
-		}
-		run(t, dir, venv, "-m", "pip", "uninstall", "-y", "fencelock") // which the wheel's RECORD tells
-		run(t, dir, venv, "-c", "import importlib.util; assert importlib.util.find_spec('fencelock') is None")
+	run(t, source, "env", "LC_ALL=C", "PYTHONUTF8=0", python, "-m", "hatchling", "build", "-d", dist)
+	sdist, wheel := filepath.Join(dist, "fencelock-0.1.0.tar.gz"), filepath.Join(dist, "fencelock-0.1.0-py3-none-any.whl")
+	for name, args := range map[string][]string{"folder": {source}, "wheel": {wheel}, "sdist": {sdist}, "editable": {"-e", source}} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			run(t, dir, python, "-m", "venv", "--system-site-packages", "venv") // the build backend is the system's
+			venv := filepath.Join(dir, "venv", "bin", "python")
+			run(t, dir, venv, append([]string{"-m", "pip", "install", "--no-index", "--no-build-isolation"}, args...)...)
+			said := run(t, dir, venv, "-c", "import fencelock.aio, fencelock.guard, os, importlib.metadata as m; of = m.metadata('fencelock'); "+
+				"print(m.version('fencelock'), fencelock.__version__, of['Requires-Python'], of['Author'], 'Typing :: Typed' in of.get_all('Classifier'), "+
+				"any(u.startswith('Homepage, https://') for u in of.get_all('Project-URL')), '](..' in str(of), "+
+				"any('LICENSE' in str(f) for f in m.files('fencelock')), os.path.exists(os.path.join(os.path.dirname(fencelock.__file__), 'py.typed')))")
+			if want := "0.1.0 0.1.0 >=3.9 The fencelock authors True True False True True"; strings.TrimSpace(said) != want { //nolint:dupword // answers to questions
+				t.Errorf("installed %s, want %s", said, want)
+			}
+			run(t, dir, venv, "-m", "pip", "uninstall", "-y", "fencelock") // which the wheel's RECORD tells
+			run(t, dir, venv, "-c", "import importlib.util; assert importlib.util.find_spec('fencelock') is None")
+		})
+	}
+	if said := run(t, dist, "tar", "-tzf", sdist); !strings.Contains(said, "/LICENSE\n") || strings.Contains(said, "/tests/") {
+		t.Errorf("the source distribution has\n%s", said)
+	}
+	if want, err := os.ReadFile("../../LICENSE"); err != nil || run(t, ".", "cat", "LICENSE") != string(want) {
+		t.Errorf("LICENSE is not the project's (%v)", err)
+	}
+}
+
+// Two builds of the same sources at different times and places are the same bytes.
+func TestPackageIsReproducible(t *testing.T) {
+	t.Parallel()
+	python := testenv.PythonWith(t, map[string]string{"hatchling": "python3-hatchling"})
+	var sums []string
+	for _, touched := range []string{"2020-01-01", "2024-06-01"} {
+		source, dist := filepath.Join(t.TempDir(), "source"), t.TempDir()
+		run(t, ".", "cp", "-r", ".", source)
+		run(t, source, "find", ".", "-type", "f", "-exec", "touch", "-d", touched, "{}", "+")
+		run(t, source, python, "-m", "hatchling", "build", "-d", dist)
+		sums = append(sums, run(t, dist, "sha256sum", "fencelock-0.1.0.tar.gz", "fencelock-0.1.0-py3-none-any.whl"))
+	}
+	if sums[0] != sums[1] {
+		t.Errorf("one build has\n%s and another\n%s", sums[0], sums[1])
 	}
 }
 
@@ -98,6 +153,7 @@ func run(t *testing.T, dir, name string, args ...string) string {
 
 // A pair costs at most 1.3 times one of a bare loop over http.client, in one run.
 func TestSoakSpeed(t *testing.T) {
+	testenv.Soak(t, "a Python client that became slow")
 	testenv.NeedsServer(t)
 	faults.Speed(t, 1.3, testenv.Pythons(t)[0].Path, "tests/speed.py")
 }
@@ -127,6 +183,7 @@ func unittest(t *testing.T, python string, env []string, modules ...string) {
 // The Python of README.md runs as it is there.
 func TestReadme(t *testing.T) {
 	testenv.NeedsServer(t)
+	t.Parallel()
 	server := faults.Start(t)
 	page, err := os.ReadFile("README.md")
 	if err != nil {
@@ -167,6 +224,7 @@ func TestTLS(t *testing.T) {
 
 // The client under faults of everything, see clients/faults.
 func TestSoakFaults(t *testing.T) {
+	testenv.Soak(t, "a Python client that works late, or leaks, under faults")
 	worker := []string{testenv.PythonWith(t, libraries), "-X", "faulthandler", "tests/faults.py"}
 	faults.Run(t, *runFor, [][]string{append(worker[:4:4], "sync"), append(worker[:4:4], "sync"), append(worker[:4:4], "aio")}, "PYTHONDONTWRITEBYTECODE=1")
 }

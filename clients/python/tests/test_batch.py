@@ -8,7 +8,7 @@ import unittest.mock
 
 from fencelock import DeniedError, LeaseLostError, RefusedError, TimedOutError, UnavailableError, aio
 from fencelock._batch import Batcher
-from fencelock._core import Send, Server
+from fencelock._steps import Send, Server
 from fencelock._http import Answer
 
 from .test_client import Service
@@ -19,8 +19,8 @@ SERVER = Server.parse("http://127.0.0.1:1")
 
 class BatchCase(unittest.IsolatedAsyncioTestCase):
     def setUp(self):
-        for name in ("GRACE", "_SHORTEST_TRY"):  # this is not about time limits, and the machine may be busy
-            patch = unittest.mock.patch(f"fencelock._core.{name}", 60.0)
+        for name in ("_acquisition.GRACE", "_core._SHORTEST_TRY"):  # this is not about time limits, and the machine may be busy
+            patch = unittest.mock.patch(f"fencelock.{name}", 60.0)
             patch.start()
             self.addCleanup(patch.stop)
         self.service = Service()
@@ -171,7 +171,7 @@ class GivenUp(BatchCase):
         for each in await asyncio.gather(*both, return_exceptions=True):
             self.assertIsInstance(each, asyncio.CancelledError)
         await self.until(lambda: len({call[3]["Idempotency-Key"] for call in self.asked("/cancel")}) == 2, "the cancels")
-        self.assertEqual(client._batchers[client._protocol.servers[0]]._under_way, 0)
+        self.assertEqual(client._connections._batchers[client._protocol.servers[0]]._under_way, 0)
         self.service.wait.set()
         await client.close()
         self.assertEqual(len(self.asked(BATCH)), 1)
@@ -206,14 +206,14 @@ class GivenUp(BatchCase):
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self.assertEqual(client._batchers[client._protocol.servers[0]]._under_way, 0)
+        self.assertEqual(client._connections._batchers[client._protocol.servers[0]]._under_way, 0)
 
     async def test_a_call_that_is_cancelled_just_when_it_is_to_be_sent_alone(self):
         client = await self.client(1)
         self.service.hold = "/locks"
         first, second = (asyncio.create_task(client.acquire(r, wait=0)) for r in "ab")
         await asyncio.sleep(0)
-        batcher = client._batchers[client._protocol.servers[0]]
+        batcher = client._connections._batchers[client._protocol.servers[0]]
         batcher._flush()
         second.cancel()
         await asyncio.gather(second, return_exceptions=True)
@@ -280,7 +280,7 @@ class Loops(BatchCase):
 
         async def once():
             await asyncio.gather(*(client.acquire(r, wait=0) for r in "ab"))
-            client._drop(client._protocol.servers[0])
+            client._connections.drop(client._protocol.servers[0])
             await asyncio.sleep(0.01)  # for the connection to be closed
 
         for _ in range(2):

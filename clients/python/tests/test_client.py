@@ -21,7 +21,7 @@ import unittest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import fencelock
-from fencelock import Client, ClosedError, FencelockError, HeldError, LeaseLostError, TimedOutError, UnavailableError, _sync, aio, bearer_file
+from fencelock import Client, ClosedError, FencelockError, HeldError, LeaseLostError, TimedOutError, UnavailableError, _connections, aio, bearer_file
 
 ATTEMPT = {"fencing_token": 3, "highest_token": 4, "kind": "write", "accepted": False, "version": 1, "at": "2026-03-01T12:00:02.5Z"}
 SECRETS = ("secret-id", "secret-proof", "secret-bearer")
@@ -396,6 +396,8 @@ class Sync(ServiceCase):
         with self.assertRaises(UnavailableError):
             client.acquire("r")
         self.service.refuse.clear()
+        work = client._keeper._work_as_hand
+        client._keeper._work_as_hand = lambda job: (work(job), time.sleep(0.1))  # its thread ends late
         client.close()
         self.assertEqual(self.methods()[-1], ("POST", "/cancel"))
         self.assertEqual([t.name for t in threading.enumerate() if t.name.startswith("fencelock")], [])
@@ -449,13 +451,22 @@ class Sync(ServiceCase):
                 call()
 
     def test_a_block_that_outlives_its_client(self):
-        with self.client.lock("r"):
-            self.client.close()  # the TTL ends the lease
+        told = []
+        with self.assertRaisesRegex(LeaseLostError, "this client was closed"):
+            with self.client.lock("r", on_lost=told.append) as lease:
+                self.client.close()
+                self.assertTrue(lease.wait_lost(0))
+        self.assertEqual(told, [lease])
+        self.assertEqual(self.methods().count(("DELETE", "/leases/current")), 1)
 
     def test_a_child_that_was_forked_while_another_thread_had_every_lock_leaves_the_block(self):
         lock = self.client.lock("r")
         lease = lock.__enter__()
-        with lease._alarm._changed, lease._guard, lease._counting, self.client._pool._lock:
+        keeper, connections = self.client._keeper, self.client._pool
+        locks = (keeper._lock, lease._kept._counting, lease._kept.stop._lock, connections.calls._lock)
+        with contextlib.ExitStack() as held:
+            for each in locks:
+                held.enter_context(each)
             child = os.fork()
             if child == 0:
                 signal.alarm(5)  # a child that hangs is killed
@@ -521,10 +532,10 @@ class Sync(ServiceCase):
         (idle,) = self.client._connections()._idle.values()
         port = idle[0].getsockname()[1]
         self.service.close_port(port)
-        eventually(lambda: _sync._readable(idle[0]))
+        eventually(lambda: _connections._readable(idle[0]))
         failed = []
-        send = self.client._send
-        self.client._send = lambda *args: counted(send, failed, *args)
+        send = self.client._pool.send
+        self.client._pool.send = lambda *args: counted(send, failed, *args)
         self.client.inspect("r")
         self.assertEqual(failed, [])
 
@@ -794,7 +805,7 @@ class Aio(ServiceCase):
         async def work(client):
             client._protocol.timeout = 2
             await client.inspect("r")
-            ((connection,),) = client._idle.values()
+            ((connection,),) = client._connections._idle.values()
             await asyncio.sleep(2.3)
             self.assertFalse(connection[1].transport.is_closing())
 
@@ -846,7 +857,7 @@ class Aio(ServiceCase):
         async def once():
             async with client.lock("r"):
                 pass
-            for idle in client._idle.values():  # what asyncio.run would warn of
+            for idle in client._connections._idle.values():  # what asyncio.run would warn of
                 for _, writer in idle:
                     writer.transport.abort()
 

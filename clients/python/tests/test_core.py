@@ -3,9 +3,10 @@ judged by clients/conformance."""
 
 import datetime
 import json
+import logging
 import unittest
 
-from fencelock import HeldError, LeaseLostError, OtherLeaseError, RefusedError, UnavailableError, _core, _http
+from fencelock import HeldError, LeaseLostError, OtherLeaseError, RefusedError, TimedOutError, UnavailableError, _core, _grant, _http, _options, _steps
 
 TTL = 30_000
 
@@ -46,7 +47,10 @@ class Core(unittest.TestCase):
         try:
             step = next(steps)
             while True:
-                if isinstance(step, _core.Sleep):
+                if isinstance(step, _steps.Turn):
+                    step = steps.send(False)
+                    continue
+                if isinstance(step, _steps.Sleep):
                     self.slept.append(step.seconds)
                     self.clock.time += step.seconds
                     step = next(steps)
@@ -62,19 +66,19 @@ class Core(unittest.TestCase):
 
     def take(self, world, protocol=None, resource="r", **options):
         options = {"wait": 0, **options}
-        return self.run_steps((protocol or self.protocol()).acquisition(resource, _core.Options(**options)).take(), world)
+        return self.run_steps((protocol or self.protocol()).acquisition(resource, _options.Options(**options)).take(), world)
 
     def bodies(self):
         return [json.loads(text.partition("\r\n\r\n")[2]) for _, text, _ in self.sent]
 
     def test_a_write_is_waited_for(self):
-        protocol, lease = self.protocol(), _core.Part("r", 1, "")
+        protocol, lease = self.protocol(), _grant.Part("r", 1, "")
         for steps in (protocol.read_record("r"), protocol.write_record(lease, 1), protocol.delete_record(lease)):
             self.run_steps(steps, lambda _: answer(200, resource="r"))
         self.assertEqual([limit for _, _, limit in self.sent], [1.0, 5.0, 5.0])  # if it is given up, it may have been done
 
     def test_a_break_that_is_repeated_is_done_if_the_lease_is_gone(self):
-        lost = _core.NoAnswer("broke off", True)
+        lost = _steps.NoAnswer("broke off", True)
         for gone in (problem(404, "lock-not-held"), problem(412, "other-lease", fencing_token=8)):
             answers = iter([lost, gone])
             self.run_steps(self.protocol().break_lock("r", 7), lambda _: next(answers))
@@ -89,12 +93,12 @@ class Core(unittest.TestCase):
                 self.run_steps(self.protocol().break_lock("r", 7), lambda _: refusal)
 
     def test_a_break_of_any_lease_is_sent_again_only_if_no_server_can_have_done_it(self):
-        for unclear in (_core.NoAnswer("broke off", True), problem(503, "no-quorum")):
+        for unclear in (_steps.NoAnswer("broke off", True), problem(503, "no-quorum")):
             self.sent.clear()
             with self.assertRaises(UnavailableError):
                 self.run_steps(self.protocol().break_any("r"), lambda _: unclear)
             self.assertEqual(self.bodies(), [{"resource": "r", "any": True}])
-        answers = iter([_core.NoAnswer("refused", False), answer(204)])
+        answers = iter([_steps.NoAnswer("refused", False), answer(204)])
         self.run_steps(self.protocol().break_any("r"), lambda _: next(answers))
 
     def test_a_long_wait_is_a_series_of_polls_under_one_key(self):
@@ -114,7 +118,7 @@ class Core(unittest.TestCase):
         self.assertEqual(len(keys), 1)
 
     def test_the_poll_after_one_without_an_answer_is_short(self):
-        answers = iter([(_core.NoAnswer("frozen", True), 50), (problem(409, "wait-timeout"), 1), (problem(409, "wait-timeout"), 2), lease()])
+        answers = iter([(_steps.NoAnswer("frozen", True), 50), (problem(409, "wait-timeout"), 1), (problem(409, "wait-timeout"), 2), lease()])
         self.take(lambda _: next(answers), wait=300)
         prefer = [line for _, text, _ in self.sent for line in text.split("\r\n") if line.startswith("Prefer")]
         self.assertEqual(prefer, ["Prefer: wait=45", "Prefer: wait=1", "Prefer: wait=2", "Prefer: wait=4"])
@@ -125,10 +129,39 @@ class Core(unittest.TestCase):
         # A pause is random, 0.5 to 1.5 times 0.05, 0.1, 0.2, 0.4 s.
         self.assertTrue(len(self.slept) >= 3 and sum(self.slept) <= 1, self.slept)
 
+    def test_a_timeout_that_ends_a_wait_says_for_what_it_waited(self):
+        def held(_):
+            wait_ms = self.bodies()[-1].get("wait_ms", 0)
+            return problem(409, "wait-timeout" if wait_ms else "lock-held", holder="worker-2", fencing_token=7, remaining_ms=500), wait_ms / 1000
+
+        for wait in (None, 30, 100):
+            begun = self.clock.time
+            with self.subTest(wait), self.assertRaisesRegex(TimedOutError, "acquire r: not done within its timeout of 30 s: .*no") as caught:
+                self.take(held, wait=wait, timeout=30)
+            error = caught.exception
+            self.assertIsInstance(error, HeldError)
+            self.assertIsInstance(error, TimeoutError)
+            self.assertNotIsInstance(error, UnavailableError)
+            self.assertEqual((error.holder, error.token, error.remaining, error.resource), ("worker-2", 7, 0.5, "r"))
+            self.assertAlmostEqual(self.clock.time - begun, 29.95, places=1)
+        for wait, world in ((None, lambda send: (_steps.NoAnswer("silent", True), send.limit)), (100, lambda _: (problem(503, "no-quorum"), 1))):
+            with self.subTest(wait), self.assertRaises(TimedOutError) as caught:
+                self.take(world, self.protocol(patience=1000.0), wait=wait, timeout=30)
+            self.assertIsInstance(caught.exception, UnavailableError)
+            self.assertNotIsInstance(caught.exception, HeldError)
+        for took in range(1, 200):  # milliseconds: the last try ends before, with or after the wait
+            with self.subTest(took), self.assertRaises(TimedOutError) as caught:
+                self.take(lambda _: (_steps.NoAnswer("refused", False), took / 1000), self.protocol(patience=15.0), wait=30, timeout=1)
+            self.assertIsInstance(caught.exception, UnavailableError)
+        for wait in (0, 5):  # which ends before the timeout
+            with self.subTest(wait), self.assertRaises(HeldError) as caught:
+                self.take(held, wait=wait, timeout=30)
+            self.assertNotIsInstance(caught.exception, TimeoutError)
+
     def test_an_acquire_ends_a_second_after_its_wait(self):
-        silence = _core.NoAnswer("frozen", True)
+        silence = _steps.NoAnswer("frozen", True)
         worlds = {
-            "down": lambda _: _core.NoAnswer("refused", False),
+            "down": lambda _: _steps.NoAnswer("refused", False),
             "frozen": lambda send: (silence, min(2 * send.probe or send.limit, send.limit)),
             "without a quorum": lambda send: (problem(503, "no-quorum"), min(0.3, send.limit)),
         }
@@ -145,11 +178,11 @@ class Core(unittest.TestCase):
 
         def world(send):
             limits.append(round(send.limit, 2))
-            return (lease(), took) if took < send.limit else (_core.NoAnswer("slow", True), send.limit)
+            return (lease(), took) if took < send.limit else (_steps.NoAnswer("slow", True), send.limit)
 
         protocol = self.protocol("http://a")
         for took in (0.01, 0.01, 0.01, 0.01, 1.6, 1.6):
-            self.run_steps(protocol.extend(_core.Grant(self.clock, self.clock(), json.loads(lease().body))), world)
+            self.run_steps(protocol.extend(_grant.Grant(self.clock, self.clock(), json.loads(lease().body))), world)
         # 1 s before any answer is known, which fades; then an answer of 1.6 s after three tries without one.
         self.assertEqual(limits, [1.0, 0.9, 0.81, 0.73, 0.66, 1.31, 2.62, 5.0])
 
@@ -167,14 +200,14 @@ class Core(unittest.TestCase):
 
     def test_a_server_that_is_lost_late_in_a_wait_leaves_patience_for_the_next(self):
         def world(send):
-            return (_core.NoAnswer("frozen", True), 55) if str(send.server) == "http://a" else lease()
+            return (_steps.NoAnswer("frozen", True), 55) if str(send.server) == "http://a" else lease()
 
         grant = self.take(world, wait=300)
         self.assertEqual([s for s, _, _ in self.sent], ["http://a", "http://b"])
         self.assertGreater(grant.left, 29)
 
     def test_one_server_that_is_lost_late_in_a_wait_is_asked_again(self):
-        answers = iter([(_core.NoAnswer("frozen", True), 55), lease()])
+        answers = iter([(_steps.NoAnswer("frozen", True), 55), lease()])
         self.take(lambda _: next(answers), self.protocol("http://a"), wait=300)
         self.assertEqual(len(self.sent), 2)
 
@@ -222,7 +255,7 @@ class Core(unittest.TestCase):
 
     def keep(self, world, grant=None, protocol=None, **answered):
         protocol = protocol or self.protocol()
-        grant = grant or _core.Grant(self.clock, self.clock(), json.loads(lease(**answered).body))
+        grant = grant or _grant.Grant(self.clock, self.clock(), json.loads(lease(**answered).body))
         grant.margin = 3.0
         return grant, lambda: self.run_steps(protocol.keep(grant), world)
 
@@ -231,7 +264,7 @@ class Core(unittest.TestCase):
 
         def world(_):
             if len(extended) == 2:
-                return _core.NoAnswer("down", False)
+                return _steps.NoAnswer("down", False)
             extended.append(self.clock())
             return lease()
 
@@ -242,7 +275,7 @@ class Core(unittest.TestCase):
         self.assertTrue(why and grant.why_lost())
 
     def test_tries_to_extend_leave_time_for_every_server_twice(self):
-        _, run = self.keep(lambda send: (_core.NoAnswer("frozen", True), send.limit))
+        _, run = self.keep(lambda send: (_steps.NoAnswer("frozen", True), send.limit))
         run()
         self.assertLessEqual(self.clock() - 1000, 29.9 - 3 + 0.01)
         self.assertGreaterEqual(len(self.sent), 4)
@@ -271,7 +304,7 @@ class Core(unittest.TestCase):
     def test_finish_tries_every_server_once_though_the_first_is_frozen(self):
         protocol = self.protocol()
         grant, _ = self.keep(None)
-        world = lambda send: (_core.NoAnswer("frozen", True), send.limit) if str(send.server) == "http://a" else answer(204)  # noqa: E731
+        world = lambda send: (_steps.NoAnswer("frozen", True), send.limit) if str(send.server) == "http://a" else answer(204)  # noqa: E731
         self.assertEqual(self.run_steps(protocol.finish(grant, self.clock() + 1), world), ("", False))
         self.assertEqual(len(self.sent), 2)
 
@@ -279,6 +312,75 @@ class Core(unittest.TestCase):
         grant, _ = self.keep(None)
         with self.assertRaises(LeaseLostError):
             self.run_steps(self.protocol().extend(grant), lambda _: problem(404, "lease-not-held"))
+
+    def test_what_an_observer_or_the_logger_raises_changes_nothing(self):
+        class Broken(logging.Handler):
+            def emit(self, record):
+                raise RuntimeError("the application's logger")
+
+        def observer(_):
+            raise RuntimeError("the application's observer")
+
+        handler, log = Broken(), logging.getLogger("fencelock")
+        log.addHandler(handler)
+        self.addCleanup(log.removeHandler, handler)
+        log.propagate = False
+        self.addCleanup(setattr, log, "propagate", True)
+        answers = iter([problem(503, "no-quorum"), lease()])
+        self.take(lambda _: next(answers), self.protocol(on_retry=observer), wait=60)
+        self.assertEqual(len(self.sent), 2)
+
+    def test_metadata_is_encoded_once(self):
+        class Once(dict):
+            left = 1
+
+            def items(self):
+                self.left -= 1
+                if self.left < 0:
+                    raise RuntimeError("the application's encoder")
+                return super().items()
+
+        answers = iter([problem(503, "no-quorum"), lease()])
+        self.take(lambda _: next(answers), wait=60, metadata=Once(job=7))
+        self.assertEqual([body["metadata"] for body in self.bodies()], [{"job": 7}] * 2)
+        with self.assertRaises(TypeError):
+            self.take(lambda _: lease(), metadata=object())
+
+    def test_a_failure_of_any_kind_while_renewing_is_a_try_that_failed(self):
+        failed = iter([RuntimeError("a mistake"), MemoryError(), OSError("a disk")])
+
+        def world(_):
+            raise_now = next(failed, None)
+            return raise_now if raise_now else problem(404, "lease-not-held")
+
+        _, run = self.keep(world)
+        self.assertIn("404", run())
+        self.assertEqual(len(self.sent), 4)
+
+    def test_time_in_the_clients_own_queue_is_nobodys(self):
+        steps = self.protocol().acquisition("r", _options.Options(wait=0)).take()
+        self.assertIsInstance(next(steps), _steps.Turn)
+        self.clock.time += 50  # the thousandth of a thousand calls
+        send = steps.send(False)
+        self.assertGreater(send.limit, 0.4)
+        with self.assertRaises(StopIteration) as end:
+            steps.send(lease())
+        self.assertAlmostEqual(end.exception.value.left, 29.9)
+
+    def test_a_crowd_polls_for_a_second_at_most(self):
+        steps = self.protocol().acquisition("r", _options.Options(wait=60)).take()
+        next(steps)
+        self.assertIn(b"Prefer: wait=1\r", steps.send(True).data)
+
+    def test_options_are_checked_before_anything_is_sent(self):
+        for options in (
+            {"ttl": 0.05}, {"ttl": 86401}, {"slots": 0}, {"slots": 33}, {"ttl": 1, "min_hold": 2}, {"ttl": 2, "max_hold": 1}, {"margin": -2}, {"holder": "x" * 300},
+            {"holder": "a\nb"}, {"resource": ""}, {"resource": "x" * 257}, {"resource": "a\nb"}, {"resource": ["a", "a"]}, {"resource": [str(n) for n in range(17)]},
+            {"resource": ["a", "b"], "slots": 2}, {"wait": -1}, {"metadata": "x" * 5000}, {"patience": -1},
+        ):
+            with self.subTest(options), self.assertRaises(ValueError):
+                self.take(lambda _: lease(), **options)
+        self.assertEqual(self.sent, [])
 
     def test_wrong_types_get_one_clear_line(self):
         for options, text in (
@@ -306,9 +408,9 @@ class Core(unittest.TestCase):
 
     def test_names_are_escaped_in_messages(self):
         with self.assertRaises(HeldError) as caught:
-            self.take(lambda _: problem(409, "lock-held"), resource="é\n\u202ex")
-        self.assertIn(r"acquire é\n\u202ex: ", str(caught.exception))
-        self.assertEqual(caught.exception.resource, "é\n\u202ex")
+            self.take(lambda _: problem(409, "lock-held"), resource="é\u202ex")
+        self.assertIn(r"acquire é\u202ex: ", str(caught.exception))
+        self.assertEqual(caught.exception.resource, "é\u202ex")
 
     def test_a_bearer_may_end_with_a_line_break(self):
         self.take(lambda _: lease(), self.protocol(bearer="secret\r\n"))
@@ -321,5 +423,5 @@ class Core(unittest.TestCase):
         for url in ("localhost:8080", "ftp://x", "http://user:pw@x", "http://", "http://x/?a=b"):
             with self.subTest(url), self.assertRaises(ValueError):
                 self.protocol(url)
-        s = _core.Server.parse("https://locks.example/api/")
+        s = _steps.Server.parse("https://locks.example/api/")
         self.assertEqual((s.name, s.port, s.tls, s.prefix, str(s)), ("locks.example", 443, True, "/api", "https://locks.example/api"))

@@ -4,7 +4,7 @@ import asyncio
 import threading
 import time
 
-from fencelock import Client, DeniedError, LeaseLostError, LockState, UnavailableError, aio
+from fencelock import Client, DeniedError, LeaseLostError, LockState, RefusedError, UnavailableError, aio
 
 from .test_client import ServiceCase, eventually
 
@@ -81,8 +81,14 @@ class Elect(ServiceCase):
                 self.assertEqual(await client.elect("r", lead, ttl=0.3), "resigned")
                 with self.assertRaises(LeaseLostError):
                     await client.elect("r", self.lose)
-                candidate = asyncio.ensure_future(client.elect("r", lambda lease: asyncio.sleep(60)))
-                await asyncio.sleep(0.1)
+                leads = asyncio.Event()
+
+                async def lead_on(lease):
+                    leads.set()
+                    await asyncio.sleep(60)
+
+                candidate = asyncio.ensure_future(client.elect("r", lead_on))
+                await leads.wait()
                 candidate.cancel()
                 with self.assertRaises(asyncio.CancelledError):
                     await candidate
@@ -161,6 +167,15 @@ class Slots(ServiceCase):
             client.acquire("jobs").release()
         asked = [call[2].get("slots") for call in self.service.calls if call[1] == "/locks"]
         self.assertEqual(asked, [3, 2, None])
+
+    def test_the_slot_that_the_block_holds_is_joined_by_its_name_too(self):
+        with Client(self.service.url) as client, client.lock("jobs", slots=3) as outer:
+            with client.lock("jobs#slot1") as inner:
+                self.assertIs(inner, outer)
+            with self.assertRaisesRegex(RefusedError, "would wait for itself"):
+                client.acquire("jobs#slot1")
+            client.acquire("jobs").release()  # the resource is apart from its slots
+        self.assertEqual(self.methods().count(("POST", "/locks")), 2)
 
     def test_a_slot_is_joined_and_is_not_the_resource(self):
         with Client(self.service.url) as client, client.lock("jobs", slots=3) as outer:

@@ -11,7 +11,7 @@ import unittest.mock
 import urllib.parse
 
 from fencelock import LeaseLostError, RefusedError, StaleTokenError
-from fencelock._core import Grant
+from fencelock._grant import Grant
 from fencelock._lease import LeaseView
 from fencelock.guard import afenced, fenced
 
@@ -321,6 +321,25 @@ class InMariaDB:
         self.assertIn("no fencing token for", str(caught.exception))
         self.assertEqual(self.balance(id), 10)
 
+    def idle_limit(self, conn):
+        with conn.cursor() as c:
+            c.execute("SELECT @@idle_transaction_timeout")
+            return c.fetchone()[0]
+
+    def test_a_session_may_be_idle_in_the_block_while_the_lease_is_valid(self):
+        id, name = self.account(12)
+        with self.connect() as conn:
+            held = lease((name, 34))
+            with fenced(conn, held) as tx:
+                within = self.idle_limit(tx)
+                self.write(tx, id, 20)
+            with self.assertRaises(ZeroDivisionError):
+                with fenced(conn, held) as tx:
+                    self.write(tx, id, 1 / 0)
+            self.assertEqual(self.idle_limit(conn), 0)  # the server's default, for whom the connection is next
+        self.assertGreaterEqual(within, held.validity)
+        self.assertLess(within, held.validity + 60)
+
     def transaction(self, conn):
         return self.begun(conn)
 
@@ -356,6 +375,9 @@ class SQLAlchemyMariaDB(InMariaDB, SQLAlchemyConnection):
 
     def claim(self, conn, name, token):
         self.run_sql(conn, "SELECT fencing_claim(:r, :t)", r=name, t=token)
+
+    def idle_limit(self, conn):
+        return self.run_sql(conn, "SELECT @@idle_transaction_timeout").scalar()
 
 
 @needs("MySQLdb")

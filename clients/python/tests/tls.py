@@ -51,7 +51,7 @@ async def main():
             await asyncio.sleep(4.5)
         async with client.lock(NAME):
             pass
-        (idle,) = client._idle.values()
+        (idle,) = client._connections._idle.values()
         assert len(idle) == 1, f"connections were not used again: {idle}"
 
 

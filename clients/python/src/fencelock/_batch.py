@@ -1,11 +1,11 @@
-"""Calls that tasks make at once share requests, since most of what a call costs is its request.
+"""Calls that tasks make at the same time share requests, because most of a call's cost is its request.
 
-The first calls to a server that are under way are sent as they are. Further acquires that do not wait
-in the queue, extends and releases gather, and go as one POST /locks/batch when one that is under way is
-answered, or a few milliseconds later. For its caller a call in a batch is like one that is sent alone: it has its own
-key, time limit and outcome. A caller that gives up leaves the batch to the others, and what it was
-granted is ended when the batch is answered; the request is broken off when all have left. A server, or a proxy,
-that refuses the batch as a whole is sent single requests for a minute.
+While few requests are under way to a server, each call is sent at once. Beyond that, acquires that do not wait in the
+queue, extends and releases gather. They are sent as one POST /locks/batch when a request under way gets its response,
+or after a few milliseconds. For its caller, a call in a batch is like a call that is sent alone: it has its own key,
+time limit and outcome. A caller that gives up leaves the batch, which continues for the others; what that caller was
+granted is ended after the batch's response. When all callers have left, the request is cancelled. If a server, or a
+proxy, refuses a batch as a whole, single requests are sent for a minute.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ import json
 import time
 from typing import Any, Awaitable, Callable, Dict, List, Optional, Set
 
-from ._core import NoAnswer, Operation, Send, Server, batch
 from ._http import Answer
+from ._steps import NoAnswer, Operation, Send, Server, batch
 
-AFTER = 2  # requests under way: the default of batch_after
-_GATHER_AT_MOST = 0.005  # seconds: short beside what an answer may take
-_MAX = 128  # operations
-_MAX_BYTES = 60 << 10  # of a body, of which a server takes 64 KiB
+AFTER = 2  # the default of batch_after: how many requests may be under way before calls gather
+_GATHER_AT_MOST = 0.005  # seconds; short compared with a response
+MOST = 128  # operations in a batch
+_MAX_BYTES = 60 << 10  # of a batch's body; a server accepts 64 KiB
 _NO_BATCHES_FOR = 60.0  # seconds
 
 Late = List["asyncio.Future[Answer]"]  # the outcomes of calls whose callers have left
 
 
 class _Batch:
-    """One request."""
+    """One batch under way."""
 
     def __init__(self, waiting: int) -> None:
         self.waiting = waiting  # callers that have not left
@@ -36,17 +36,17 @@ class _Batch:
 
 
 class _Gathered:
-    """A call that waits for a batch, or is in one."""
+    """A call that waits for a batch, or is part of one."""
 
     def __init__(self, operation: Operation, deadline: float, loop: asyncio.AbstractEventLoop) -> None:
         self.operation, self.deadline = operation, deadline
-        self.batch: Optional[_Batch] = None  # until it is sent
-        self.outcome: "asyncio.Future[Optional[Answer]]" = loop.create_future()  # None: it is to be sent alone, and is counted as under way
-        self.result: Any = None  # what the batch had for it: an Answer, or an error
-        self.late: Optional["asyncio.Future[Answer]"] = None  # gets it, if the caller has left
+        self.batch: Optional[_Batch] = None  # None until it is sent
+        self.outcome: "asyncio.Future[Optional[Answer]]" = loop.create_future()  # the response; None means that the call is to be sent alone, and is counted as under way
+        self.result: Any = None  # its result in the batch: an Answer, or an error
+        self.late: Optional["asyncio.Future[Answer]"] = None  # gets the result if the caller has left
 
     def settle(self, result: Any) -> None:
-        """Notes what the batch has for the call, and tells whoever waits for it."""
+        """Records the call's result in the batch, and passes it to the caller that waits for it."""
         self.result = result
         future: Any = self.late if self.outcome.done() else self.outcome
         if future is None:
@@ -54,7 +54,7 @@ class _Gathered:
         if isinstance(result, Exception):
             future.set_exception(result)
             if future is self.late:
-                future.exception()  # nobody need look at it
+                future.exception()  # marks the error as read, because its call may have ended
         else:
             future.set_result(result)
 
@@ -64,14 +64,14 @@ class Batcher:
 
     def __init__(self, server: Server, after: int, send: Callable[[Send], Awaitable[Answer]]) -> None:
         self._server, self._after, self._send = server, after, send
-        self._under_way = 0  # requests, of one call or of several
+        self._under_way = 0  # requests under way, each with one call or several
         self._waiting: List[_Gathered] = []
         self._timer: Optional[asyncio.TimerHandle] = None
-        self._refused = 0.0  # until then no batch is sent
+        self._refused = 0.0  # no batch is sent before this time
         self._tasks: Set["asyncio.Task[None]"] = set()
 
     async def send(self, request: Send) -> Answer:
-        """Sends a request that gathers, alone or in a batch."""
+        """Sends a request of a kind that gathers, alone or in a batch."""
         operation = request.operation() if 0 <= self._after <= self._under_way and time.monotonic() >= self._refused else None
         if operation is None:
             self._under_way += 1
@@ -99,7 +99,7 @@ class Batcher:
             return await call.outcome
         except asyncio.CancelledError:
             if not call.outcome.cancelled() and call.outcome.exception() is None and call.outcome.result() is None:
-                self._ended()  # it was just about to be sent alone
+                self._ended()  # it was about to be sent alone, and is counted
             self._leave(call, request.late)
             raise
         finally:
@@ -110,14 +110,14 @@ class Batcher:
             self._send_next()
 
     def _ended(self) -> None:
-        """Notes that a request is not under way any more."""
+        """Records that a request is not under way any more."""
         self._under_way -= 1
         while self._waiting and self._under_way < self._after:
             self._send_next()
 
     def _send_next(self) -> None:
-        """Sends the first that waits, with all others that can be in its batch."""
-        self._waiting = [call for call in self._waiting if not call.outcome.done()]  # its task was cancelled, and does not know yet
+        """Sends the first waiting call, together with all others that fit into its batch."""
+        self._waiting = [call for call in self._waiting if not call.outcome.done()]  # drops calls whose task was cancelled but has not run since
         if not self._waiting:
             return
         calls: List[_Gathered] = []
@@ -125,7 +125,7 @@ class Batcher:
         size, credential = 0, self._waiting[0].operation.credential
         for call in self._waiting:
             more = len(call.operation.text) + 1
-            if len(calls) < _MAX and call.operation.credential == credential and size + more <= _MAX_BYTES:
+            if len(calls) < MOST and call.operation.credential == credential and size + more <= _MAX_BYTES:
                 calls.append(call)
                 size += more
             else:
@@ -143,7 +143,7 @@ class Batcher:
         batch.task.add_done_callback(self._tasks.discard)
 
     def _leave(self, call: _Gathered, late: Optional[Late]) -> None:
-        """The caller has given up, or its time is over."""
+        """Records that the caller has given up, or that its time is over."""
         if call.outcome.done() and not call.outcome.cancelled():
             return
         batch = call.batch
@@ -163,7 +163,7 @@ class Batcher:
 
     async def _perform(self, calls: List[_Gathered]) -> None:
         """Sends a batch, and gives each call its outcome."""
-        limit = max(call.deadline for call in calls) - time.monotonic()  # then all have left
+        limit = max(call.deadline for call in calls) - time.monotonic()  # after this time all callers have left
         try:
             answer = await self._send(batch(self._server, [call.operation for call in calls], limit + 1))
         except asyncio.CancelledError:
@@ -191,7 +191,7 @@ class Batcher:
 
 
 def _results(answer: Answer, n: int) -> Optional[List[Dict[str, Any]]]:
-    """The results of a batch of n; None if it is not the answer to one."""
+    """The results of a batch of n operations; None if the response is not that of a batch."""
     if answer.status != 200:
         return None
     try:
@@ -202,7 +202,8 @@ def _results(answer: Answer, n: int) -> Optional[List[Dict[str, Any]]]:
 
 
 def _of(answer: Answer, result: Optional[Dict[str, Any]]) -> Answer:
-    """One result as the answer to a single request. What is not an answer to a batch is one to each call."""
+    """One result as the response to a single request. If the batch's response has no results, it is the response to
+    each call."""
     if result is None:
         return answer if answer.status >= 300 else Answer(200, answer.headers, b"")
     headers = answer.headers
@@ -213,6 +214,6 @@ def _of(answer: Answer, result: Optional[Dict[str, Any]]) -> Answer:
 
 
 def _refuses_batches(status: int) -> bool:
-    """Whether a status refuses the batch as such: an older server, or a proxy, does not know the route, or does not like
-    the body. No operation was done then."""
+    """Whether a status refuses the batch itself: an older server, or a proxy, does not know the route or does not
+    accept the body. Then no operation was done."""
     return 400 <= status < 500 and status not in (401, 408, 429) or status == 501

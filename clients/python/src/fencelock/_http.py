@@ -1,11 +1,12 @@
-"""HTTP/1.1 without sockets: requests to bytes, and bytes to answers.
+"""HTTP/1.1 without sockets: it converts requests to bytes, and bytes to responses.
 
-Both clients use it: http.client has no form for asyncio, and its time limits are for
-each read, while a try has one for the whole.
+Both clients use it. http.client has no version for asyncio, and limits the time of each read, while a try needs one
+limit for the whole.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
@@ -14,7 +15,7 @@ _MAX_BODY = 16 << 20
 
 
 class Malformed(Exception):
-    """The response is not HTTP, or it broke off."""
+    """The response is not HTTP, or is incomplete."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Answer:
     status: int
     headers: Dict[str, str]  # names in lower case
     body: bytes = field(repr=False)
-    value: Optional[Dict[str, Any]] = field(default=None, repr=False)  # the JSON of the body where that was read before
+    value: Optional[Dict[str, Any]] = field(default=None, repr=False)  # the body's JSON, if it was parsed before
 
 
 def encode(method: str, host: str, path: str, headers: Sequence[Tuple[str, str]], body: Optional[bytes]) -> bytes:
@@ -37,19 +38,19 @@ def encode(method: str, host: str, path: str, headers: Sequence[Tuple[str, str]]
 
 
 class Parser:
-    """Reads one answer. ``keep_alive`` says whether the connection may be used again."""
+    """Parses one response. ``keep_alive`` says whether the connection may be used again."""
 
     def __init__(self) -> None:
         self.keep_alive = False
         self._data = bytearray()
-        self._body = bytearray()  # of the chunks before _at
+        self._body = bytearray()  # the data of the chunks before _at
         self._at = 0
-        self._news = 0  # how many bytes at the end were not looked at for the end of the header
+        self._news = 0  # how many bytes at the end were not searched for the end of the header yet
         self._head: Optional[Tuple[int, Dict[str, str]]] = None
 
     def feed(self, data: bytes) -> Optional[Answer]:
-        """Takes bytes as they come, b"" at the end of the connection. Returns the answer
-        when it is complete."""
+        """Takes bytes as they arrive; b"" means the end of the connection. Returns the response when it is
+        complete."""
         self._news = len(data)
         self._data += data
         if self._head is None and not self._read_head():
@@ -82,7 +83,7 @@ class Parser:
             if not version.startswith("HTTP/1.") or not _is_number(code):
                 raise Malformed("the answer is not HTTP")
             if code.startswith("1"):
-                continue  # an interim answer
+                continue  # an interim response
             headers = {}
             for line in lines[1:]:
                 name, _, value = line.partition(":")
@@ -108,7 +109,8 @@ class Parser:
         return bytes(self._data[: int(length)]) if len(self._data) >= int(length) else None
 
     def _chunks(self) -> Optional[bytes]:
-        """Goes on where it stopped: many small chunks cost no more than a large one."""
+        """Parses the chunks that have arrived since the last call, so that many small chunks cost no more than a
+        large one."""
         while True:
             end = self._data.find(b"\r\n", self._at)
             if end < 0:
@@ -119,7 +121,7 @@ class Parser:
             if len(self._body) + size > _MAX_BODY:
                 raise Malformed("the answer is too long")
             if size == 0:
-                # Trailers end with an empty line, and without any the size does.
+                # An empty line ends the trailers; without trailers it directly follows the size.
                 if self._data.find(b"\r\n\r\n", end) >= 0:
                     return bytes(self._body)
                 if len(self._data) - end > _MAX_HEAD:
@@ -140,3 +142,14 @@ def _chunk_size(line: bytes) -> int:
     if not 0 < len(digits) <= 8 or digits.strip(b"0123456789abcdefABCDEF"):
         raise Malformed("a chunk has no length")
     return int(digits, 16)
+
+
+def object_of(answer: Answer) -> Dict[str, Any]:
+    """The JSON object of a response; empty if its body is not an object."""
+    if answer.value is not None:
+        return answer.value
+    try:
+        value = json.loads(answer.body) if answer.body else {}
+    except ValueError:
+        value = {}
+    return value if isinstance(value, dict) else {}

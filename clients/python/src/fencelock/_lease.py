@@ -1,13 +1,17 @@
-"""What a lease shows, with threads and on asyncio alike."""
+"""The parts of a lease that are the same with threads and on asyncio."""
 
 from __future__ import annotations
 
 import contextvars
 import os
-import threading
-from typing import Generic, Optional, Tuple, TypeVar
+import weakref
+from typing import Any, Generic, Iterator, Optional, Tuple, TypeVar
 
-from ._core import RELEASED, Grant, Options, Part, Protocol, Resources, Server, lost_error
+from ._core import Protocol
+from ._grant import RELEASED, Grant, Part, lost_error
+from ._options import Options, Resources
+from ._steps import Server
+from ._tenure import Tenure
 from .errors import RefusedError, shown
 
 
@@ -15,38 +19,22 @@ class LeaseView:
     """A lease that this process holds. Times are seconds on the monotonic clock
     (``time.monotonic``), counted from before the request that got them."""
 
-    def __init__(self, grant: Grant, client: object = None, servers: Tuple[Server, ...] = ()) -> None:
+    def __init__(self, grant: Grant, client: object = None, servers: Tuple[Server, ...] = (), tenure: Optional[Tenure] = None) -> None:
         self._of: object = client
         self._servers = servers
         self._grant = grant
-        self._inside = 0  # with statements that share it
-        self._counting = threading.Lock()
+        self._tenure = tenure  # set for the lease of a with statement
 
-    def _enter(self) -> bool:
-        """Counts one more with statement in; False if the last one has ended."""
-        with self._counting:
-            if self._inside == 0:
-                return False
-            self._inside += 1
-            return True
-
-    def _enter_from_outside(self) -> None:
-        """Counts a statement of ``join`` in."""
+    def _join(self, owner: object) -> None:
+        """Lets another with statement work under the lease."""
         self._of_this_process()
-        if self._enter():
-            return
-        if not self._grant.gone:
+        if self._tenure is None:
             raise RuntimeError("join is for the lease of a with statement: share one of acquire as it is")
-        raise lost_error(self._grant, self._grant.gone)
-
-    def _leave(self) -> bool:
-        """Counts one out; says whether it was the last."""
-        with self._counting:
-            self._inside -= 1
-            return self._inside == 0
+        if not self._tenure.join(owner):
+            raise lost_error(self._grant, self._grant.gone or RELEASED)
 
     def _includes_caller(self) -> bool:
-        """Whether the caller works under the lease, if a with statement around it took it."""
+        """Whether the caller works under the lease that a with statement around it took."""
         return True
 
     def _of_this_process(self) -> None:
@@ -55,19 +43,19 @@ class LeaseView:
 
     @property
     def resource(self) -> str:
-        """What the lease is of: with ``slots`` the name of the slot; of several resources, their
-        names with commas between them."""
+        """The lease's resource: with ``slots`` the name of the slot; of several resources, their names separated by
+        commas."""
         return self._grant.name
 
     @property
     def slot(self) -> int:
-        """The number of the slot, from 1, of a lease that was acquired with ``slots``; else 0."""
+        """The number of the slot, from 1, for a lease that was acquired with ``slots``; otherwise 0."""
         return self._grant.slot
 
     @property
     def token(self) -> int:
-        """The fencing token: pass it to storage that refuses smaller ones. A lease of several
-        resources has one for each: see ``parts``."""
+        """The fencing token: pass it to storage that refuses smaller ones. A lease of several resources has a token
+        for each, see ``parts``."""
         if len(self._grant.parts) != 1:
             raise ValueError("a lease of several resources has a token for each: see parts")
         return self._grant.parts[0].token
@@ -79,7 +67,7 @@ class LeaseView:
 
     @property
     def proof(self) -> str:
-        """The token's fencing_proof, a secret for guards that demand one; "" if the service makes none."""
+        """The token's fencing_proof, a secret for guards that require one; "" if the service makes no proofs."""
         return self._grant.parts[0].proof if len(self._grant.parts) == 1 else ""
 
     @property
@@ -89,23 +77,23 @@ class LeaseView:
 
     @property
     def ttl(self) -> float:
-        """The time to live that every extension gives the lease again."""
+        """The time to live, which every extension restarts."""
         return self._grant.ttl
 
     @property
     def until(self) -> float:
-        """When validity ends. From then on another lease may hold the resource."""
+        """When the validity ends. After that another lease may hold the resource."""
         return self._grant.until
 
     @property
     def validity(self) -> float:
-        """How long the lease is sure to hold; 0 when it may be over."""
+        """How long the lease is certainly still held; 0 if it may be over."""
         return 0.0 if self._grant.gone else max(0.0, self._grant.left + self._grant.margin)
 
     @property
     def lost(self) -> bool:
-        """Whether the lease has ended, or is about to. It looks at the clock: a process that
-        was paused knows at once."""
+        """Whether the lease has ended, or is about to. It reads the clock, so a process that was paused notices the
+        loss at once."""
         return bool(self._grant.why_lost())
 
     def check(self) -> None:
@@ -129,15 +117,24 @@ class LeaseView:
 
 L = TypeVar("L", bound=LeaseView)
 
-_current: contextvars.ContextVar[Tuple[LeaseView, ...]] = contextvars.ContextVar("fencelock_leases", default=())
+# The leases of the with statements around the caller. A copied context must not keep a with statement's object alive, so the
+# references are weak. An exception within the exit may leave a lease here; it counts only while the object exists.
+_current: contextvars.ContextVar[Tuple[Tuple["weakref.ref[object]", LeaseView], ...]] = contextvars.ContextVar("fencelock_leases", default=())
+
+
+def _around() -> Iterator[LeaseView]:
+    """The leases around the caller, the innermost first."""
+    for statement, lease in reversed(_current.get()):
+        if statement() is not None:
+            yield lease
 
 
 class Entered(Generic[L]):
     """Remembers the lease of a with statement, for ``current``."""
 
-    def __init__(self, lease: L) -> None:
+    def __init__(self, lease: L, statement: object) -> None:
         self.lease = lease
-        self._token: Optional[contextvars.Token[Tuple[LeaseView, ...]]] = _current.set((*_current.get(), lease))
+        self._token: Optional[contextvars.Token[Any]] = _current.set((*_current.get(), (weakref.ref(statement), lease)))
 
     def leave(self) -> None:
         if self._token is not None:
@@ -145,29 +142,30 @@ class Entered(Generic[L]):
             self._token = None
 
 
-def joined(client: object, resources: Resources, slot: bool) -> Optional[LeaseView]:
-    """The lease of the same resources, or of a slot of the same resource, and of the same client
-    that a with statement around the caller took, counted in; None if there is none."""
+def joined(client: object, resources: Resources, slot: bool, statement: object) -> Optional[LeaseView]:
+    """The lease that ``statement`` joins, and now shares; None if there is none. It is the lease of the same client
+    that a with statement around the caller took for the same resources, or for a slot of the same resource."""
     names = {resources} if isinstance(resources, str) else set(resources)
-    for lease in reversed(_current.get()):
+    for lease in _around():
         grant = lease._grant
-        if lease._of is not client or grant.pid != os.getpid() or bool(grant.slot) is not slot or grant.asked() != names:
+        same = grant.asked() == names if bool(grant.slot) is slot else not slot and names == {grant.name}  # a request for a slot by its own name
+        if lease._of is not client or grant.pid != os.getpid() or not same:
             continue
-        if lease._includes_caller() and lease._enter():
+        if lease._includes_caller() and lease._tenure is not None and lease._tenure.join(statement):
             return lease
     return None
 
 
 def refuse_to_wait_for_oneself(client: object, protocol: Protocol, resources: Resources, options: Options) -> None:
-    """Raises RefusedError if a with statement around the caller holds one of the resources: it would wait for
-    itself. One that does not wait is told HeldError by the service."""
+    """Raises RefusedError if a with statement around the caller holds one of the resources, because the caller would
+    wait for itself. A request without a wait is sent, and gets HeldError from the service."""
     if options.wait == 0:
         return
     names = {resources} if isinstance(resources, str) else set(resources)
-    for lease in reversed(_current.get()):
+    for lease in _around():
         grant = lease._grant
-        held = names & grant.asked()
-        if not held or grant.foreign() or lease.lost or bool(grant.slot) is (options.slots is None):
+        held = names & (grant.asked() if options.slots is not None and grant.slot else {p.resource for p in grant.parts})
+        if not held or grant.foreign() or lease.lost or options.slots is not None and not grant.slot:
             continue
         if not set(protocol.servers) & set(lease._servers):
             continue
@@ -180,9 +178,8 @@ def refuse_to_wait_for_oneself(client: object, protocol: Protocol, resources: Re
 
 
 def current() -> LeaseView:
-    """The lease of the innermost ``with client.lock(…)`` or ``@client.locked(…)`` around the
-    caller, in this thread or task. Raises LookupError if there is none."""
-    leases = _current.get()
-    if not leases:
-        raise LookupError("no lease here: this is not inside a lock")
-    return leases[-1]
+    """The lease of the innermost ``with client.lock(…)`` or ``@client.locked(…)`` around the caller, in this thread
+    or task. Raises LookupError if there is none."""
+    for lease in _around():
+        return lease
+    raise LookupError("no lease here: this is not inside a lock")

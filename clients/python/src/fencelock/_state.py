@@ -1,4 +1,4 @@
-"""What the service shows, as a program reads it: durations are seconds."""
+"""The public state that the service shows. Durations are in seconds."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ class Waiter:
 
 @dataclass(frozen=True)
 class LockState:
-    """A resource, and who holds it. Of a free one only the resource and the queue mean something."""
+    """The state of a resource. If it is free, only ``resource`` and the queue are set."""
 
     resource: str
     held: bool
     holder: str = ""  # the label of the holder; "" if it has none
     token: int = 0  # the fencing token of its lease
     remaining: float = 0.0  # until its lease ends, unless it is extended
-    ttl: float = 0.0  # what its lease was last given
+    ttl: float = 0.0  # the last TTL given to its lease
     held_for: float = 0.0  # since the grant
     metadata: Any = None  # the JSON value of its acquire
-    waiters: int = 0  # how many wait in the queue
-    queue: Tuple[Waiter, ...] = ()  # the first of them, first in the queue first
+    waiters: int = 0  # the number of requests in the queue
+    queue: Tuple[Waiter, ...] = ()  # the first of them, in the order of the queue
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Record:
     """A guarded record."""
 
     resource: str
-    highest_token: int = 0  # the highest that it has seen; 0 if it has seen none
+    highest_token: int = 0  # the highest token that the record has seen; 0 if none
     value: Any = None  # a JSON value; None before the first write, after a delete, and in a list
     version: int = 0  # the number of accepted writes
 
@@ -46,7 +46,7 @@ class Attempt:
     """A write or a claim of a guarded record, accepted or refused."""
 
     token: int
-    highest: int  # what the token was compared with
+    highest: int  # the mark with which the token was compared
     kind: str  # "write" or "claim"
     accepted: bool
     version: int
@@ -80,7 +80,7 @@ def _seconds(of: Json, member: str) -> float:
 
 
 def _time(text: str) -> datetime.datetime:
-    """RFC 3339 in UTC, with any number of digits: Python before 3.11 reads three or six."""
+    """Parses a time of RFC 3339 in UTC with any number of digits; Python before 3.11 accepts only three or six."""
     whole, _, fraction = text.rstrip("Z").partition(".")
     at = datetime.datetime.fromisoformat(whole).replace(tzinfo=datetime.timezone.utc)
     return at.replace(microsecond=int((fraction + "000000")[:6]))

@@ -2,265 +2,54 @@
 
 from __future__ import annotations
 
-import atexit
 import functools
-import math
 import os
-import select
 import socket
 import ssl
-import threading
 import time
-import weakref
-from typing import Any, Callable, Dict, Iterator, List, Optional, Set, TypeVar, cast
+from typing import Any, Callable, Dict, Iterator, Optional, Tuple, TypeVar, cast
 
-from . import _http
-from ._core import LOOK_BLIND, LOOK_EVERY, QUIET, Presented, Stream, checked
-from ._core import GRACE, PROBE_EVERY, RELEASED, Bearer, Grant, NoAnswer, Options, Protocol, Resources, Retry, Send, Server, Steps, T, Watched, again, lost_error, stand_again
+from ._connections import Connections, Lane, Slot, Stop
+from ._core import Protocol, Retry, again, stand_again, told
+from ._grant import RELEASED, Grant, Presented, lost_error
+from ._keeper import Keeper, Kept
 from ._lease import Entered, LeaseView, joined, refuse_to_wait_for_oneself
 from ._names import resource_of
+from ._options import Bearer, Options, Resources, checked
 from ._state import Attempt, LockState, Record, attempt, lock_state, record
+from ._steps import T, NoAnswer, Send, Steps, Turn
+from ._tenure import Call
+from ._times import GRACE
+from ._watch import LOOK_BLIND, LOOK_EVERY, QUIET, Stream, Watched
 from .errors import ClosedError, UnavailableError, shown
-
-_IDLE = 64  # connections that are kept to each server
-_AT_EXIT = 0.3  # seconds that the end of the process waits for what is done in the background
 
 F = TypeVar("F", bound=Callable[..., Any])
 R = TypeVar("R")
 
 
-class _Stopped(Exception):
-    """The keep-alive was stopped."""
-
-
-class _Stop:
-    """Ends what a thread does, also in the middle of a request."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._sock: Optional[socket.socket] = None
-        self._set = threading.Event()
-
-    def set(self) -> None:
-        with self._lock:
-            self._set.set()
-            if self._sock is not None:
-                _shut(self._sock)
-
-    def is_set(self) -> bool:
-        return self._set.is_set()
-
-    def watch(self, sock: Optional[socket.socket]) -> None:
-        with self._lock:
-            self._sock = sock
-            if self._set.is_set():
-                raise _Stopped
-
-    def sleep(self, seconds: float) -> None:
-        if self._set.wait(seconds):
-            raise _Stopped
-
-
-class _Alarm:
-    """Starts the threads that keep leases alive when their first extension is due, so that a
-    lease which is released before costs none. Its own thread ends when nothing is due."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._due: Dict["Lease", float] = {}
-        self._wake = math.inf
-        self._thread: Optional[threading.Thread] = None
-
-    def add(self, lease: "Lease", at: float) -> None:
-        with self._changed:
-            self._due[lease] = at
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="fencelock alarm", daemon=True)
-                self._thread.start()
-            elif at < self._wake:
-                self._changed.notify()
-
-    def remove(self, lease: "Lease") -> None:
-        with self._changed:
-            self._due.pop(lease, None)
-
-    def close(self) -> None:
-        with self._changed:
-            self._due.clear()
-            self._changed.notify()
-            thread = self._thread
-        if thread is not None:
-            thread.join()
-
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                now = time.monotonic()
-                ready = [lease for lease, at in self._due.items() if at <= now]
-                for lease in ready:
-                    del self._due[lease]
-                if not ready:
-                    if not self._due:
-                        self._thread = None
-                        return
-                    self._wake = min(self._due.values())
-                    self._changed.wait(self._wake - now)
-            for lease in ready:
-                try:
-                    lease._start_keeping()
-                except RuntimeError:  # the system has no thread to spare now
-                    self.add(lease, time.monotonic() + 0.1)
-
-
-def _shut(sock: socket.socket) -> None:
-    try:
-        sock.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        pass
-
-
-class _Connections:
-    """The connections of one process, its alarm, and what is done in the background."""
-
-    def __init__(self, context: Optional[ssl.SSLContext]) -> None:
-        self.pid = os.getpid()
-        self.alarm = _Alarm()
-        self._context = context
-        self._lock = threading.Lock()
-        self._idle: Dict[Server, List[socket.socket]] = {}
-        self._closed = False
-        self._background: Set[threading.Thread] = set()
-        _open.add(self)
-
-    def in_background(self, f: Callable[[], object]) -> None:
-        """Does something in a thread that ``finish`` waits for; here if there is none to spare. The
-        end of the process waits for it no longer than _AT_EXIT: the TTL ends what is left."""
-
-        def run() -> None:
-            try:
-                f()
-            except ClosedError:
-                pass
-            finally:
-                with self._lock:
-                    self._background.discard(thread)
-
-        thread = threading.Thread(target=run, name="fencelock background", daemon=True)
-        try:
-            with self._lock:
-                thread.start()
-                self._background.add(thread)
-        except RuntimeError:
-            run()
-
-    def finish(self, deadline: float) -> None:
-        with self._lock:
-            threads = list(self._background)
-        for thread in threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-
-    def take(self, server: Server, deadline: float) -> socket.socket:
-        while True:
-            with self._lock:
-                if self._closed:
-                    raise ClosedError("this client is closed")
-                idle = self._idle.get(server)
-                sock = idle.pop() if idle else None
-            if sock is None:
-                return self.connect(server, deadline)
-            if not _readable(sock):
-                return sock
-            sock.close()  # the server closed it
-
-    def check_open(self) -> None:
-        if self._closed:
-            raise ClosedError("this client is closed")
-
-    def connect(self, server: Server, deadline: float) -> socket.socket:
-        sock = socket.create_connection((server.name, server.port), _left(deadline))
-        try:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if not server.tls:
-                return sock
-            context = self._context or ssl.create_default_context()
-            sock.settimeout(_left(deadline))
-            return context.wrap_socket(sock, server_hostname=server.name)
-        except BaseException:
-            sock.close()
-            raise
-
-    def put(self, server: Server, sock: socket.socket) -> None:
-        with self._lock:
-            idle = self._idle.setdefault(server, [])
-            if not self._closed and len(idle) < _IDLE:
-                idle.append(sock)
-                return
-        sock.close()
-
-    def forget(self) -> None:
-        """Closes a child's copies of its parent's connections, which stay open there. Its lock may
-        have been held by another thread at the fork."""
-        for idle in self._idle.values():
-            for sock in idle:
-                sock.close()
-
-    def drop(self, server: Optional[Server] = None, closed: bool = False) -> None:
-        """Closes the idle connections, of one server or of all."""
-        with self._lock:
-            self._closed = self._closed or closed
-            servers = [server] if server else list(self._idle)
-            socks = [sock for s in servers for sock in self._idle.pop(s, [])]
-        for sock in socks:
-            sock.close()
-
-
-_open: "weakref.WeakSet[_Connections]" = weakref.WeakSet()
-
-
-@atexit.register
-def _finish_all() -> None:
-    deadline = time.monotonic() + _AT_EXIT
-    for connections in list(_open):
-        if connections.pid == os.getpid():
-            connections.finish(deadline)
-
-
-def _left(deadline: float) -> float:
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise socket.timeout("no response in time")
-    return left
-
-
-def _readable(sock: socket.socket) -> bool:
-    if hasattr(select, "poll"):
-        poll = select.poll()
-        poll.register(sock, select.POLLIN)
-        return bool(poll.poll(0))
-    return bool(select.select([sock], [], [], 0)[0])
-
-
 class Client:
     """Talks to one lock service through any of its servers, for use by any number of threads.
 
-    servers   URLs: several in a list, or with commas between them. When one does not
-              answer, the next is asked.
-    bearer    the caller's credential, or a function that is called for it before each request
-              (see ``bearer_file``).
+    servers   URLs: a list, or a text with commas between them. If one server does not respond,
+              the client asks the next.
+    bearer    the caller's credential, or a function that returns it, which is called before each
+              request (see ``bearer_file``).
     holder    a public label that leases show.
-    ssl_context  which authorities are trusted, and the certificate of a client that has one.
-    timeout   the most seconds for one try at one server, beyond what it waits in the queue. A try
-              ends earlier when its answer is overdue by what answers have taken: the next server is asked then.
-    patience  seconds for which a call is repeated that fails, from its first failure: that no
-              server answers, or none has a quorum. Then it raises UnavailableError. Every server is
-              asked at least once; a wait in the queue is no failure. An acquire with ``wait`` ends
-              a second after it at most, whatever the servers do, and a lease that is kept alive is
-              extended for as long as it lives.
-    poll      seconds that one request waits in the queue at the longest; a longer wait is several
-              requests, which keep the place. Whole seconds, less than the time limits of proxies:
-              60 in nginx and most load balancers of clouds, 50 in Debian's HAProxy, 15 in Envoy.
+    ssl_context  the authorities to trust, and the client's certificate, if it has one.
+    timeout   the maximum seconds for one try at one server, not counting its wait in the queue. A
+              try ends earlier if its response is overdue compared with earlier responses; the
+              client then asks the next server.
+    patience  seconds for which a failing call is repeated, from its first failure: no server
+              responds, or none has a quorum. After that the call raises UnavailableError. Every
+              server is asked at least once. A wait in the queue is not a failure. An acquire with
+              ``wait`` ends at most a second after its wait, whatever the servers do. A lease that
+              is kept alive is extended until its validity ends, whatever the patience.
+    poll      the maximum seconds for which one request waits in the queue. A longer wait is a
+              series of requests, which keep the place. Whole seconds, shorter than the time limits
+              of proxies: 60 in nginx and most cloud load balancers, 50 in Debian's HAProxy, 15 in
+              Envoy.
 
-    on_retry  called with a Retry for every try that failed and is repeated, by the thread of the call.
+    on_retry  called with a Retry for every try that failed and will be repeated, by the thread of the call.
 
     A client may be made before a process forks: the child opens connections of its own.
     """
@@ -271,7 +60,7 @@ class Client:
     ) -> None:
         self._protocol = Protocol(servers, bearer=bearer, holder=holder, timeout=timeout, patience=patience, poll=poll, on_retry=on_retry)
         self._context = ssl_context
-        self._pool = _Connections(ssl_context)
+        self._pool, self._keeper = self._fresh()
 
     def __repr__(self) -> str:
         return f"<fencelock.Client of {', '.join(map(str, self._protocol.servers))}>"
@@ -283,12 +72,11 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Waits for what requests that were given up left to do, at most a second, and closes
-        the connections. Leases that are held end with their TTL."""
-        connections = self._connections()
-        connections.alarm.close()
-        connections.finish(time.monotonic() + GRACE)
-        connections.drop(closed=True)
+        """Releases the leases of all with statements, whose work is notified of the loss. It also ends what given-up
+        requests may have, and closes the connections. It takes a second at most; leases that are left then end with
+        their TTL."""
+        self._of_this_process().close()
+        self._pool.drop(closed=True)
 
     # Leases
 
@@ -296,37 +84,45 @@ class Client:
         self, resource: Resources, *, ttl: Optional[float] = None, wait: Optional[float] = None, min_hold: Optional[float] = None,
         max_hold: Optional[float] = None, holder: Optional[str] = None, metadata: Any = None, slots: Optional[int] = None,
         margin: Optional[float] = None, on_lost: Optional[Callable[["Lease"], object]] = None, timeout: Optional[float] = None,
+        patience: Optional[float] = None,
     ) -> "Lock":
         """A lock for a ``with`` statement, which waits for the lease, keeps it alive in a
         thread, and releases it at the end. With several resources it takes all or none.
 
-        wait      seconds to wait in the queue: 0 tries once, None waits for as long as it takes.
-        ttl       seconds that the lease lives unless it is extended; None leaves it to the service.
-        min_hold  seconds from the grant for which the resource stays taken, though it is released.
+        wait      seconds to wait in the queue; 0 means a single try, None no limit.
+        ttl       the seconds after which the lease ends unless it is extended; None means the
+                  service's default.
+        min_hold  seconds from the grant for which the resource stays taken, even if the lease is
+                  released earlier.
         max_hold  seconds from the grant after which the lease is not extended.
-        slots     takes one of this many slots of the resource, which ``lease.resource`` names and
-                  ``lease.slot`` numbers, each with tokens of its own: a semaphore.
-        margin    seconds before the end of validity from which it counts as lost; a tenth of the
-                  TTL unless set, half of it at most.
-        on_lost   called when the lease is lost, by the thread that keeps it alive: it must not block.
-        timeout   seconds for entering at most, whatever else is set; then it raises TimedOutError.
+        slots     takes one of this many slots of the resource (a semaphore). ``lease.resource`` is
+                  the slot's name, and ``lease.slot`` its number. Each slot has its own tokens.
+        margin    seconds before the end of validity from which the lease counts as lost; default a
+                  tenth of the TTL, at most half of it.
+        on_lost   called when the lease is lost, by the thread that keeps it alive, so it must not
+                  block. Its exceptions are logged.
+        timeout   the maximum seconds for entering, whatever else is set. After that, entering
+                  raises TimedOutError.
+        patience  replaces the client's patience for entering. With ``wait=0`` and a patience,
+                  entering does not queue, but survives a restart of the service.
 
-        The block should call ``lease.check()`` before each write. At its end it raises
-        LeaseLostError if the lease was lost meanwhile; an exception of the block's own comes first.
+        The block should call ``lease.check()`` before each write. If the lease was lost, the end of
+        the block raises LeaseLostError, unless the block itself raised an exception.
         Entering raises HeldError, UnavailableError, DeniedError or RefusedError.
 
-        It nests: inside the block, a lock of the same resources (or of a slot of the same
-        resource, where the lease is of one) and the same client joins the lease instead of
-        waiting for itself, and its options are ignored. The lease is released by the last of them.
-        What would wait for the block itself raises RefusedError at once: some of its resources, or the same through
-        another client. Another thread joins by ``with lease.join()``, or if it runs in a copy of the block's context."""
-        options = Options(ttl, wait, min_hold, max_hold, holder, metadata, slots, timeout)
-        return Lock(self, resource, options, margin, on_lost)
+        It nests: inside the block, a lock of the same resources and the same client joins the lease
+        instead of waiting for itself. So does a lock of a slot of the same resource, if the lease is
+        of a slot. The options of a lock that joins are ignored. The last of these locks releases the
+        lease. A lock that would wait for the block itself raises RefusedError at once: a lock of
+        only some of the block's resources, or of the same resources through another client. Another thread joins
+        with ``with lease.join()``, or if it runs in a copy of the block's context."""
+        options = Options(ttl, wait, min_hold, max_hold, holder, metadata, slots, timeout, patience, margin)
+        return Lock(self, resource, options, on_lost)
 
     def locked(self, resource: str, **options: Any) -> Callable[[F], F]:
-        """A decorator: each call runs under a lease. ``resource`` is formatted with the
-        function's arguments: ``@client.locked("orders/{order}", ttl=30)``. The options are those of
-        ``lock``; inside, ``fencelock.current()`` is the lease."""
+        """A decorator: each call of the function runs under a lease. ``resource`` is formatted with the function's
+        arguments: ``@client.locked("orders/{order}", ttl=30)``. The options are those of ``lock``. Inside the
+        function, ``fencelock.current()`` returns the lease."""
 
         def decorate(function: F) -> F:
             name = resource_of(resource, function)
@@ -343,35 +139,47 @@ class Client:
     def acquire(
         self, resource: Resources, *, ttl: Optional[float] = None, wait: Optional[float] = None, min_hold: Optional[float] = None,
         max_hold: Optional[float] = None, holder: Optional[str] = None, metadata: Any = None, slots: Optional[int] = None,
-        timeout: Optional[float] = None,
+        timeout: Optional[float] = None, patience: Optional[float] = None,
     ) -> "Lease":
-        """Takes a lease, as ``lock`` does, that is not kept alive: the caller extends and releases it.
-        What a request may have been granted whose answer is missing is released in the background."""
-        return self._acquire(resource, Options(ttl, wait, min_hold, max_hold, holder, metadata, slots, timeout))
+        """Takes a lease as ``lock`` does, but does not keep it alive: the caller extends and releases it. If a
+        response is missing and the call is given up, a lease that may have been granted is released in the
+        background."""
+        call = Call()
+        tenure = self._take(resource, Options(ttl, wait, min_hold, max_hold, holder, metadata, slots, timeout, patience), call)
+        assert tenure.grant
+        lease = Lease(self, tenure.grant)
+        self._keeper.settle(tenure)  # the lease belongs to the caller from here on
+        return lease
 
-    def _acquire(self, resource: Resources, options: Options) -> "Lease":
+    def _take(self, resource: Resources, options: Options, owner: object) -> Kept:
+        """Takes a lease for an owner. If the owner is gone before the tenure is settled, the keeper ends it."""
         acquisition = self._protocol.acquisition(resource, options)
         refuse_to_wait_for_oneself(self, self._protocol, resource, options)
+        keeper = self._of_this_process()
+        tenure = keeper.begin(acquisition, owner)
         try:
-            return Lease(self, self._run(acquisition.take()))
+            tenure.grant = self._run(acquisition.take())
         except BaseException:
             if acquisition.in_doubt():
-                self._connections().in_background(functools.partial(self._run, acquisition.abandon()))
+                keeper.end_later(tenure)
+            else:
+                keeper.settle(tenure)
             raise
+        return tenure
 
     def inspect(self, resource: str, *, timeout: Optional[float] = None) -> LockState:
-        """Whether a resource is held, by which holder, for how much longer, and its queue."""
+        """Returns whether a resource is held, by which holder and for how much longer, and its queue."""
         return self._run(self._protocol.within(timeout, f"inspect {resource!r}", self._protocol.inspect(resource)))
 
     def elect(self, resource: str, lead: Callable[["Lease"], R], **options: Any) -> R:
-        """Stands for the leadership of all that call it for the same resource: who holds its lease
-        leads. It calls ``lead`` with the lease while this process leads; the options are those of
-        ``lock``. To resign, return from ``lead``: elect returns what it returned, or raises what
-        it raised, and the next candidate leads at once.
+        """Competes for the leadership with all callers that name the same resource: the holder of its lease leads.
+        ``elect`` calls ``lead`` with the lease while this process leads. The options are those of ``lock``. To
+        resign, return from ``lead``: ``elect`` returns its value, or raises its exception, and the next candidate
+        leads at once.
 
-        When the lease is lost, ``lead`` must return, and should look at ``lease.check()``,
-        ``lease.lost`` or ``lease.wait_lost()`` to learn it. Then, and after an outage, elect stands
-        again, and drops what ``lead`` returned or raised."""
+        When the lease is lost, ``lead`` must return. To notice the loss, it should use ``lease.check()``,
+        ``lease.lost`` or ``lease.wait_lost()``. After a loss or an outage, ``elect`` competes again, and drops the
+        value or the exception of ``lead``."""
         while True:
             led = lost = False
             try:
@@ -387,10 +195,10 @@ class Client:
             time.sleep(stand_again())
 
     def watch(self, resource: str) -> Iterator[Optional[LockState]]:
-        """Tells who holds a resource, as ``inspect`` does: now, and after each change; None while
-        it is unknown, because no server responds or there is no quorum. A change is told as soon as the
-        service's events show it, or after 10 s; after 1 s while no server sends events.
-        Tokens never fall; a holder that comes and goes between two looks is left out."""
+        """Yields who holds a resource, as ``inspect`` returns it: now, and after each change. It yields None while
+        the holder is unknown, because no server responds or there is no quorum. A change is reported when the
+        service's events show it, and otherwise within 10 s; within 1 s while no server sends events. Tokens never
+        fall. A holder that comes and goes between two reads is left out."""
         watched = Watched()
         events = _Events(self, resource)
         try:
@@ -409,52 +217,54 @@ class Client:
     # Guarded records
 
     def read_record(self, resource: str) -> Record:
-        """Reads a guarded record, and claims nothing: before a write use ``claim_record``. One that was
-        never written has version 0."""
+        """Reads a guarded record without claiming it; before a write use ``claim_record``. A record that was never
+        written has version 0."""
         return self._run(self._protocol.read_record(resource))
 
     def claim_record(self, lease: Presented) -> Record:
-        """Claims a guarded record for a lease, and reads it: from then on no smaller token writes it.
-        Raises StaleTokenError. ``lease`` is of one resource; of several, pass one of its parts."""
+        """Claims a guarded record for a lease, and reads it. After that no smaller token can write it. Raises
+        StaleTokenError. ``lease`` is a lease of one resource; of several, pass one of its parts."""
         return self._run(self._protocol.claim_record(lease))
 
     def write_record(self, lease: Presented, value: Any) -> Record:
-        """Writes a JSON value under the token of a lease. Raises StaleTokenError, and nothing is written.
-        It is not sent again once a server may have done it: after UnavailableError it may be written, now or later."""
+        """Writes a JSON value under the token of a lease. If the token is stale, it raises StaleTokenError and writes
+        nothing. The call is not repeated after a try that may have taken effect: after UnavailableError the value may
+        have been written, or may be written later."""
         return self._run(self._protocol.write_record(lease, value))
 
     def delete_record(self, lease: Presented) -> Record:
-        """Deletes the value of a record under the token of a lease, as ``write_record`` writes it: its history
-        and its highest token stay."""
+        """Deletes the value of a record under the token of a lease, with the rules of ``write_record``. The history
+        and the highest token stay."""
         return self._run(self._protocol.delete_record(lease))
 
     def lease(self, lease_id: str) -> "Lease":
-        """Looks up a live lease by its lease id, for a process that works under a lease which another
-        one acquired. Raises LeaseLostError if it has ended."""
+        """Looks up a live lease by its lease id, for a process that works under a lease which another process
+        acquired. Raises LeaseLostError if it has ended."""
         return Lease(self, self._run(self._protocol.look_up(lease_id)))
 
     def break_lock(self, resource: str, token: int) -> None:
-        """Ends the lease of a resource that has the fencing token, which ``inspect`` shows, and never
-        a later one. That is for administrators; the holder learns it from its next request. Raises
-        RefusedError of the kind "lock-not-held" if the resource is free, and OtherLeaseError if another lease
-        holds it."""
+        """Ends the lease of a resource that has the fencing token (``inspect`` shows it), and never a later one. It
+        is for administrators. The holder learns of it with its next request. Raises RefusedError of the kind
+        "lock-not-held" if the resource is free, and OtherLeaseError if another lease holds it."""
         self._run(self._protocol.break_lock(resource, token))
 
     def break_any(self, resource: str) -> None:
-        """Ends whatever lease holds a resource. After UnavailableError the lease may have ended, and
-        another ``break_any`` may end the next one: ``inspect`` first."""
+        """Ends the lease that holds a resource, whatever its token. After UnavailableError the lease may have ended,
+        and another ``break_any`` may end the next one: call ``inspect`` first."""
         self._run(self._protocol.break_any(resource))
 
     def list(self, prefix: str = "") -> Iterator[LockState]:
-        """The held resources that begin with a prefix, in no particular order. A lock that is taken or released meanwhile may be missed or come twice."""
+        """The held resources that begin with a prefix, in no particular order. A lock that is taken or released
+        meanwhile may be missing or appear twice."""
         return map(lock_state, self._pages(f"list {shown(prefix)}", "/locks", {"prefix": prefix}, "locks"))
 
     def records(self, prefix: str = "") -> Iterator[Record]:
-        """The guarded records whose resources begin with a prefix, in the order of their bytes and without their values."""
+        """The guarded records whose resources begin with a prefix, in the byte order of the resources and without
+        values."""
         return map(record, self._pages(f"list the records {shown(prefix)}", "/guarded", {"prefix": prefix}, "records"))
 
     def history(self, resource: str) -> Iterator[Attempt]:
-        """The newest hundred writes and claims of a guarded record, refused ones too, the newest first."""
+        """The newest hundred writes and claims of a guarded record, including refused ones, the newest first."""
         return map(attempt, self._pages(f"history {shown(resource)}", "/history", {"resource": checked(resource)}, "attempts"))
 
     def _pages(self, operation: str, path: str, query: Dict[str, str], member: str) -> Iterator[Dict[str, Any]]:
@@ -465,96 +275,74 @@ class Client:
 
     # Running the protocol
 
-    def _run(self, steps: Steps[T], stop: Optional[_Stop] = None) -> T:
+    def _run(self, steps: Steps[T]) -> T:
+        while True:
+            done, value = self._advance(steps)
+            if done:
+                return cast(T, value)
+            time.sleep(value)
+
+    def _advance(self, steps: Steps[Any], stop: Optional[Stop] = None) -> Tuple[bool, Any]:
+        """Runs steps until they are done, and returns True and their result; or until their next pause, and returns
+        False and its length in seconds."""
+        self._of_this_process()
+        connections, lane, slot = self._pool, None, None  # type: Connections, Optional[Lane], Optional[Slot]
         try:
             step = next(steps)
             while True:
-                if isinstance(step, Send):
+                if isinstance(step, Turn):
+                    connections.check_open()
+                    lane = connections.waits if step.waits else connections.calls
+                    slot = lane.take(step.limit)
+                    step = steps.send(lane.crowded)
+                elif isinstance(step, Send):
                     try:
-                        answer = self._send(step, stop)
-                    except NoAnswer as e:
-                        step = steps.throw(e)
+                        answer = connections.send(step, stop)
+                    except Exception as e:  # the steps decide what it means
+                        failed: Optional[Exception] = e
                     else:
-                        step = steps.send(answer)
+                        failed = None
+                    if lane and slot:
+                        lane.give(slot)
+                        slot = None
+                    step = steps.throw(failed) if failed else steps.send(answer)
                 else:
-                    (stop.sleep if stop else time.sleep)(step.seconds)
-                    step = next(steps)
+                    return False, step.seconds
         except StopIteration as end:
-            return cast(T, end.value)
-
-    def _connections(self) -> _Connections:
-        """The connections of this process: after a fork, others than the parent's."""
-        if self._pool.pid != os.getpid():
-            parents, self._pool = self._pool, _Connections(self._context)
-            parents.forget()
-        return self._pool
-
-    def _send(self, request: Send, stop: Optional[_Stop] = None) -> _http.Answer:
-        pool, deadline, data = self._connections(), time.monotonic() + request.limit, request.data
-        sent = False
-        sock: Optional[socket.socket] = None
-        try:
-            sock = pool.take(request.server, deadline)
-            if stop:
-                stop.watch(sock)
-            sock.settimeout(_left(deadline))
-            sent = True
-            sock.sendall(data)
-            parser = _http.Parser()
-            answer = self._read(sock, parser, request, deadline)
-            if stop:
-                stop.watch(None)
-            if parser.keep_alive:
-                pool.put(request.server, sock)
-                sock = None
-            return answer
-        except (OSError, _http.Malformed) as e:
-            if stop:
-                stop.watch(None)
-            # Other connections to a server that swallows requests are no better.
-            pool.drop(request.server)
-            raise NoAnswer("no response in time" if isinstance(e, socket.timeout) else str(e), sent) from None
+            return True, end.value
         finally:
-            if sock is not None:
-                sock.close()
+            if lane and slot:
+                lane.give(slot)
 
-    def _read(self, sock: socket.socket, parser: _http.Parser, request: Send, deadline: float) -> _http.Answer:
-        answer, probe = None, request.probe or math.inf
-        while answer is None:
-            left = _left(deadline)
-            sock.settimeout(min(left, probe))
-            try:
-                answer = parser.feed(sock.recv(65536))
-            except socket.timeout:
-                if left <= probe:
-                    raise
-                self._probe(request.server, request.probe)
-                probe = PROBE_EVERY
-        return answer
+    def _fresh(self) -> Tuple[Connections, Keeper]:
+        return Connections(self._protocol, self._context), Keeper(self._protocol, self._advance)
 
-    def _probe(self, server: Server, limit: float) -> None:
-        """Raises if a server does not answer at all: a frozen one would keep a request that
-        waits in the queue until the end of its wait."""
-        try:
-            self._send(self._protocol.probe(server, limit))
-        except NoAnswer as e:
-            if self._protocol.shared(server):
-                return
-            raise OSError(f"the server does not answer while the request waits: {e}") from None
+    def _of_this_process(self) -> Keeper:
+        """The keeper of this process. After a fork the child gets a keeper and connections of its own."""
+        if self._pool.pid != os.getpid():
+            parents = self._pool
+            self._pool, self._keeper = self._fresh()
+            parents.forget()
+        return self._keeper
+
+    def _connections(self) -> Connections:
+        self._of_this_process()
+        return self._pool
 
 
 class _Events:
-    """The service's events about a resource: no more than a reason to look, since any of them may be missing."""
+    """The service's events about a resource. An event is only a reason to read the lock, because any of them may be
+    missing."""
 
     def __init__(self, client: Client, resource: str) -> None:
         self._client, self._resource = client, resource
         self._sock: Optional[socket.socket] = None
         self._stream = Stream()
-        self._quiet = 0.0  # when the stream counts as broken
-        self._n = 0  # the server that is asked next
+        self._quiet = 0.0  # the time at which the stream counts as broken
+        self._n = 0  # counts the requests; the next one goes to the next server
 
     def wait(self) -> None:
-        """Waits until there is a reason to look."""
+        """Waits until there is a reason to read the lock."""
         now = time.monotonic()
         if self._sock is None:
             self._connect()
@@ -598,126 +386,118 @@ class _Events:
 class Lease(LeaseView):
     """A lease of a Client. Safe for use by several threads."""
 
-    def __init__(self, client: Client, grant: Grant) -> None:
-        super().__init__(grant, client, client._protocol.servers)
+    def __init__(self, client: Client, grant: Grant, tenure: Optional[Kept] = None) -> None:
+        super().__init__(grant, client, client._protocol.servers, tenure)
         self._client = client
-        self._lost = threading.Event()
-        self._guard = threading.Lock()
+        self._kept = tenure
         self._released = False
-        self._on_lost: Optional[Callable[[Lease], object]] = None
-        self._alarm: Optional[_Alarm] = None
-        self._stop: Optional[_Stop] = None
-        self._keeper: Optional[threading.Thread] = None
 
     def wait_lost(self, timeout: Optional[float] = None) -> bool:
-        """Waits until the lease is lost, at most for so many seconds; says whether it is. Only a
-        lease of ``lock`` notices by itself."""
-        return self._lost.wait(timeout) or self.lost
+        """Waits until the lease is lost, for at most ``timeout`` seconds. Returns whether it is lost. Only a lease of
+        ``lock`` notices by itself that it has ended early."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self.lost:
+            left = max(0.001, self._grant.left)  # the clock also shows the end
+            if deadline is not None:
+                left = min(left, deadline - time.monotonic())
+                if left <= 0:
+                    return False
+            if self._kept is not None:
+                self._kept.noticed.wait(min(left, 1.0))
+            else:
+                time.sleep(min(left, 1.0))
+        return True
 
     def extend(self, *, timeout: Optional[float] = None) -> None:
-        """Gives the lease its TTL again. Raises LeaseLostError (final), or UnavailableError: the lease keeps
-        its old validity, and the call may be repeated. A lease of ``lock`` is extended by itself."""
+        """Restarts the lease's TTL. Raises LeaseLostError (final), or UnavailableError: then the lease keeps its old
+        validity, and the call may be repeated. A lease of ``lock`` is extended automatically."""
         self._of_this_process()
         self._client._run(self._client._protocol.within(timeout, f"extend {self.resource!r}", self._client._protocol.extend(self._grant)))
 
     def release(self, *, timeout: Optional[float] = None) -> None:
-        """Releases the lease. Raises LeaseLostError if it had ended before, and UnavailableError if it may
-        not have been released: repeat it, or let the TTL end it."""
+        """Releases the lease. Raises LeaseLostError if it had ended before, and UnavailableError if it may not have
+        been released: repeat the call, or let the TTL end the lease."""
         self._of_this_process()
-        self._stop_keeping()
+        if self._kept is not None:
+            self._client._keeper.stop(self._kept)
         self._client._run(self._client._protocol.within(timeout, f"release {self.resource!r}", self._client._protocol.release(self._grant)))
         self._grant.gone, self._released = RELEASED, True
+        if self._kept is not None:
+            self._kept.noticed.open()
+            self._client._keeper.settle(self._kept)
 
     def join(self) -> "Lock":
-        """A ``with`` statement of another thread, which works under this lease of a ``with`` statement; the last of
-        them releases it. Entering raises LeaseLostError if the lease is over."""
-        return Lock(self._client, [p.resource for p in self.parts], Options(), None, None, self)
-
-    def _keep(self, margin: Optional[float], on_lost: Optional[Callable[["Lease"], object]]) -> None:
-        grant = self._grant
-        grant.margin = grant.ttl / 10 if margin is None else min(margin, grant.ttl / 2)
-        self._on_lost, self._stop = on_lost, _Stop()
-        alarm = self._alarm = self._client._connections().alarm
-        alarm.add(self, self._client._protocol.first_extend(grant))
-
-    def _start_keeping(self) -> None:
-        with self._guard:
-            if self._stop and not self._stop.is_set():
-                self._keeper = threading.Thread(target=self._keep_alive, args=(self._stop,), name=f"fencelock {self.resource}", daemon=True)
-                self._keeper.start()
-
-    def _keep_alive(self, stop: _Stop) -> None:
-        try:
-            self._grant.gone = self._client._run(self._client._protocol.keep(self._grant), stop)
-        except _Stopped:
-            return
-        except ClosedError as e:
-            self._grant.gone = str(e)
-        self._lost.set()
-        if self._on_lost:
-            self._on_lost(self)
-
-    def _stop_keeping(self) -> None:
-        if self._stop is None or self._alarm is None:
-            return
-        self._alarm.remove(self)
-        with self._guard:
-            self._stop.set()
-            keeper = self._keeper
-        if keeper and keeper is not threading.current_thread():
-            keeper.join(GRACE)  # it sends nothing any more, but may still be connecting
+        """Returns a ``Lock`` for a ``with`` statement of another thread, which then works under this lease of a
+        ``with`` statement. The last of these statements releases the lease. Entering raises LeaseLostError if the
+        lease is over."""
+        return Lock(self._client, [p.resource for p in self.parts], Options(), None, self)
 
     def _finish(self, hurry: bool) -> str:
-        """Ends the keep-alive, and then the lease. Returns why it was lost, or "". No answer within
-        a second, or a process in a hurry to end: the rest is done in the background."""
-        if self._released:
+        """Ends the renewal, and then the lease. Returns why it was lost, or "". The keeper does the rest if no server
+        responds within a second, if the process is in a hurry to end, or if an exception interrupts this method."""
+        kept, keeper, protocol = self._kept, self._client._keeper, self._client._protocol
+        if self._released or kept is None:
             return ""
-        self._stop_keeping()
-        why, client = self._grant.why_lost(), self._client
-        later = True  # also when this process is told to end while it waits
-        ended = ""
+        if kept.settled or kept.ending:
+            return self._grant.gone  # the keeper has ended it, or is ending it
+        later = True
         try:
+            keeper.stop(kept)
+            why = self._grant.why_lost()
             if not hurry:
-                ended, later = client._run(client._protocol.finish(self._grant, time.monotonic() + GRACE))
+                ended, later = self._client._run(protocol.finish(self._grant, time.monotonic() + GRACE))
+                why = why or ended
         except ClosedError:
-            later = False  # its TTL ends it
+            later, why = False, why or "this client was closed"
         finally:
             if later:
-                client._connections().in_background(functools.partial(client._run, client._protocol.finish_later(self._grant)))
-            self._grant.gone = why or ended or RELEASED
-            if why or ended:
-                self._lost.set()
-        return why or ended
+                keeper.end_later(kept)
+        self._grant.gone = why or RELEASED
+        kept.noticed.open()
+        if not later:
+            keeper.settle(kept)
+        return why
 
 
 class Lock:
-    """What ``Client.lock`` and ``Lease.join`` make. One ``with`` statement at a time."""
+    """The result of ``Client.lock`` and ``Lease.join``, for one ``with`` statement at a time. The statement's lease
+    lives no longer than this object. A lock that is made in the statement is gone when the statement is over, in
+    whatever way it was left."""
 
     def __init__(
-        self, client: Client, resource: Resources, options: Options, margin: Optional[float], on_lost: Optional[Callable[[Lease], object]],
-        joins: Optional[Lease] = None,
+        self, client: Client, resource: Resources, options: Options, on_lost: Optional[Callable[[Lease], object]], joins: Optional[Lease] = None,
     ) -> None:
         self._client, self._resource, self._options = client, resource, options
-        self._margin, self._on_lost, self._joins = margin, on_lost, joins
+        self._on_lost, self._joins = on_lost, joins
         self._entered: Optional[Entered[Lease]] = None
 
     def __enter__(self) -> Lease:
         if self._entered:
             raise RuntimeError("this lock is in use: make one for each with statement")
-        lease = self._joins
+        lease, owns = self._joins, False
         if lease is not None:
-            lease._enter_from_outside()
+            lease._join(self)
         else:
-            lease = cast(Optional[Lease], joined(self._client, self._resource, self._options.slots is not None))
+            lease = cast(Optional[Lease], joined(self._client, self._resource, self._options.slots is not None, self))
         if lease is None:
-            lease = self._client._acquire(self._resource, self._options)
-            lease._inside = 1
-            lease._keep(self._margin, self._on_lost)
+            kept = self._client._take(self._resource, self._options, self)
+            assert kept.grant
+            kept.grant.set_margin(self._options.margin)
+            lease, owns = Lease(self._client, kept.grant, kept), True
         elif lease.lost:
-            why = self._left(lease)
-            raise lost_error(lease._grant, why)
-        self._entered = Entered(lease)
+            raise lost_error(lease._grant, self._left(lease))
+        self._entered = Entered(lease, self)
+        if owns and lease._kept:
+            self._client._keeper.keep(lease._kept)
+        else:
+            self._on_lost = None  # its options are ignored
         return lease
+
+    def _observer(self) -> Callable[[], object]:
+        """The function to call when the lease is lost."""
+        if self._on_lost and self._entered:
+            return functools.partial(told, self._on_lost, self._entered.lease)
+        return lambda: None
 
     def __exit__(self, kind: Optional[type], *exc: object) -> None:
         assert self._entered
@@ -727,11 +507,10 @@ class Lock:
         if why and kind is None:
             raise lost_error(entered.lease._grant, why)
 
-    @staticmethod
-    def _left(lease: Lease, hurry: bool = False) -> str:
-        """Counts a with statement out, and releases the lease with the last. Returns why it was lost, or ""."""
+    def _left(self, lease: Lease, hurry: bool = False) -> str:
+        """Leaves a lease; the last owner releases it. Returns why it was lost, or ""."""
         if lease._grant.foreign():
             return lease._grant.why_lost()  # a child: the lease is its parent's
-        if lease._leave():
+        if lease._kept is not None and lease._kept.leave(self):
             return lease._finish(hurry)
         return "" if lease._released else lease._grant.why_lost()

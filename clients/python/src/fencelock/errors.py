@@ -1,4 +1,4 @@
-"""What a call of the client can raise."""
+"""The exceptions of the client."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any, Mapping, Optional
 
 
 class FencelockError(Exception):
-    """Any failure of a call. ``kind`` is the problem type of the service's answer
-    ("lock-held", "no-quorum", …), ``status`` its HTTP status; "" and 0 if there was no response.
-    ``url`` is the server that was asked last, and ``request_id`` the X-Request-Id of its answer."""
+    """Any failure of a call. ``kind`` is the problem type in the service's response ("lock-held", "no-quorum", …) and
+    ``status`` its HTTP status; "" and 0 if there was no response. ``url`` is the server that was asked last, and
+    ``request_id`` the X-Request-Id of its response."""
 
     kind: str = ""
     status: int = 0
@@ -18,10 +18,10 @@ class FencelockError(Exception):
 
 
 class HeldError(FencelockError):
-    """Another lease holds the resource, or the wait for it ended. Asking again is safe.
+    """Another lease holds the resource, or the wait for it ended. The call may be repeated.
 
-    ``holder`` is the label of that lease ("" if it has none), ``token`` its fencing token
-    (0 if it is not known), ``remaining`` how long it lives still, in seconds."""
+    ``holder`` is the label of that lease ("" if it has none), ``token`` its fencing token (0 if unknown), and
+    ``remaining`` how long it still lasts unless it is extended, in seconds."""
 
     holder: str = ""
     token: int = 0
@@ -29,26 +29,36 @@ class HeldError(FencelockError):
 
 
 class LeaseLostError(FencelockError):
-    """The lease has ended, or can no longer be kept alive: stop the work, and acquire again.
-    What was written with its token is safe; what comes may be refused."""
+    """The lease has ended, or can no longer be kept alive: stop the work, and acquire again. Earlier writes with its
+    token are safe; later ones may be refused."""
 
 
 class StaleTokenError(LeaseLostError):
-    """A guard refused the token: it has seen a larger one. Nothing was written. Never repeat
-    it with the same token. ``presented`` and ``highest`` are the tokens, 0 if not known."""
+    """A guard refused the token, because it has seen a larger one. Nothing was written. Never repeat the call with
+    this token. ``presented`` and ``highest`` are the tokens, 0 if unknown."""
 
     presented: int = 0
     highest: int = 0
 
 
 class UnavailableError(FencelockError):
-    """No server answered, or none had a quorum, or this caller sends more requests than it
-    may, for as long as the client's patience. Safe to repeat."""
+    """During the client's patience no server responded, or none had a quorum, or this caller exceeded its rate limit.
+    Safe to repeat."""
 
 
 class TimedOutError(FencelockError, TimeoutError):
-    """The call took longer than its ``timeout``. ``__cause__`` is the error of its last try, None if
-    that one was under way. What may have been granted meanwhile is released in the background."""
+    """The call was not done within its ``timeout``; without a server it may end one pause earlier. If another lease
+    held the resource, it is also a HeldError with the holder; otherwise it is also an UnavailableError, because no
+    server responded in time. ``__cause__`` is the error of the last try, None if that one was under way. A lease that
+    was granted meanwhile is released in the background."""
+
+
+class _HeldForLonger(TimedOutError, HeldError):
+    pass
+
+
+class _UnavailableForLonger(TimedOutError, UnavailableError):
+    pass
 
 
 class ClosedError(FencelockError):
@@ -56,7 +66,7 @@ class ClosedError(FencelockError):
 
 
 class DeniedError(FencelockError):
-    """The service requires a credential, does not accept this one, or does not allow it this."""
+    """The service requires a credential, does not accept this one, or does not allow this request."""
 
 
 class RefusedError(FencelockError):
@@ -64,8 +74,8 @@ class RefusedError(FencelockError):
 
 
 class OtherLeaseError(RefusedError):
-    """The lease to break does not hold the resource: another one does, with the fencing token
-    ``token`` and the label ``holder`` ("" if it has none). Nothing was changed."""
+    """Another lease than the one to break holds the resource. ``token`` is its fencing token, and ``holder`` its
+    label ("" if it has none). Nothing was changed."""
 
     holder: str = ""
     token: int = 0
@@ -77,7 +87,7 @@ _AGAIN = (408, 429, 500, 502, 503, 504)
 
 
 def of_problem(operation: str, resource: str, status: int, problem: Mapping[str, Any]) -> FencelockError:
-    """The error of a refusal, from its problem document ({} for an answer that has none)."""
+    """The error for a refusal, from its problem document ({} if the response has none)."""
     kind = str(problem.get("type", "")).rpartition("/problems/")[2]
     text = f"{operation}: {problem.get('title') or 'refused'} ({status})"
     if not kind and status == 404 and not problem:
@@ -111,8 +121,22 @@ def of_problem(operation: str, resource: str, status: int, problem: Mapping[str,
     return error
 
 
+def timed_out(what: str, timeout: float, last: Optional[BaseException]) -> TimedOutError:
+    """The error of a call whose time is over; ``last`` is the error of its last try."""
+    text = f"{what}: not done within its timeout of {timeout:g} s"
+    error: TimedOutError = _UnavailableForLonger(text)
+    if isinstance(last, HeldError):
+        held = _HeldForLonger(f"{text}: {last}")
+        held.holder, held.token, held.remaining = last.holder, last.token, last.remaining
+        error = held
+    if isinstance(last, FencelockError):
+        error.kind, error.status, error.url, error.request_id, error.resource = last.kind, last.status, last.url, last.request_id, last.resource
+    error.__cause__ = last
+    return error
+
+
 def shown(name: str) -> str:
-    """A name for a message: what does not print, or changes the direction of the text, is escaped."""
+    """A name for a message: characters that are not printable, or change the direction of the text, are escaped."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
 
 

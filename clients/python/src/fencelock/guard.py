@@ -5,9 +5,9 @@
             balance = conn.execute("SELECT balance FROM accounts WHERE id = 1").fetchone()[0]
             conn.execute("UPDATE accounts SET balance = %s WHERE id = 1", (balance + 10,))
 
-The block is one transaction. It claims with the token before anything else, so what it
-reads is at least as new as the last write of any earlier holder, and commits at its end. A
-token that is stale raises StaleTokenError, and nothing is written.
+The block is one transaction, which commits at its end. It claims with the token before anything
+else, so everything that it reads is at least as new as the last write of any earlier holder. If
+the token is stale, it raises StaleTokenError, and nothing is written.
 
 ``conn`` is a connection of psycopg 3, of psycopg2 (2.9 and newer), of PyMySQL, of mysqlclient, of
 SQLAlchemy (also a Session), or of Django (``django.db.connection``). It must not be in a transaction.
@@ -25,43 +25,55 @@ import math
 import re
 from typing import Any, AsyncIterator, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
-from ._core import Part
+from ._grant import Part
 from ._lease import LeaseView
 from .errors import RefusedError, StaleTokenError, shown
 
-_STALE = ("LK001", 31001)  # the SQLSTATE in Postgres, and MariaDB's error number
-_REFUSED: Dict[Any, Tuple[str, str]] = {  # the same of the guard's other refusals: the kind, and what it says
+_STALE = ("LK001", 31001)  # the SQLSTATE in Postgres, and the error number in MariaDB
+_REFUSED: Dict[Any, Tuple[str, str]] = {  # the same for the guard's other refusals, each with its kind and a text
     "LK002": ("token-required", "a protected row was changed whose resource the transaction has not claimed"),
     "LK003": ("invalid-request", "the token or the resource is malformed"),
     31002: ("token-required", "a protected row was changed whose resource the transaction has not claimed"),
     31003: ("invalid-request", "the token or the resource is malformed"),
     "LK004": ("proof-required", "the proof of the token is missing or wrong"),
 }
-_MISSING = ("3F000", "42883", 1305)  # no such schema, function or routine
+_MISSING = ("3F000", "42883", 1305)  # the schema, function or routine does not exist
 _WAITED_TOO_LONG = ("55P03", 1205)  # lock_not_available, ER_LOCK_WAIT_TIMEOUT
 _ACTIVE = 1  # libpq's state of a connection with a statement under way
 
 
 @contextlib.contextmanager
 def fenced(conn: Any, lease: LeaseView) -> Iterator[Any]:
-    """A transaction that has claimed the lease's resources with their tokens, and gives ``conn``.
+    """A transaction that has claimed the lease's resources with their tokens. It yields ``conn``.
 
-    Raises LeaseLostError if the lease is lost, at the beginning or before the commit; nothing is
-    written then. StaleTokenError if the guard has seen a larger token: never repeat it, acquire again.
-    In Postgres the transaction's lock_timeout is what the lease was valid for when it began, and its
-    idle_in_transaction_session_timeout is the TTL; in MariaDB the claim waits no longer than that.
-    Other errors as the driver gives them: SQLSTATE 40001, 40P01 and 55P03 may be repeated while the
-    lease is held, and MariaDB's 1020, 1205 and 1213. After an error of the commit itself the transaction may have taken effect."""
+    Raises LeaseLostError if the lease is lost at the beginning or before the commit, and StaleTokenError if the guard
+    has seen a larger token (never repeat that token; acquire again). In both cases nothing is written.
+
+    In Postgres the transaction's lock_timeout is the validity that the lease had at the beginning, and its
+    idle_in_transaction_session_timeout is a second more. In MariaDB the claim waits for at most that validity. The
+    session's idle_transaction_timeout is a second more until the block ends, and then the server's default.
+
+    Other errors come unchanged from the driver. SQLSTATE 40001, 40P01 and 55P03, and MariaDB's 1020, 1205 and 1213,
+    may be repeated while the lease is held. After an error of the commit itself the transaction may have taken
+    effect."""
     lease.check()
     begin, execute, guard = _adapter(conn)
     try:
         with begin():
-            for part in lease.parts:
-                execute(*guard.claim(part, lease))
-            yield conn
-            if guard.forget:
-                execute(guard.forget, [])
-            lease.check()
+            try:
+                if guard.limit:
+                    execute(guard.limit(lease), [])
+                for part in lease.parts:
+                    execute(*guard.claim(part, lease))
+                yield conn
+                if guard.forget:
+                    execute(guard.forget, [])
+                lease.check()
+            except BaseException:
+                if guard.forget:
+                    with contextlib.suppress(Exception):  # the connection may be lost
+                        execute(guard.forget, [])
+                raise
     except Exception as e:
         _translate(e, lease)
         raise
@@ -69,12 +81,14 @@ def fenced(conn: Any, lease: LeaseView) -> Iterator[Any]:
 
 @contextlib.asynccontextmanager
 async def afenced(conn: Any, lease: LeaseView) -> AsyncIterator[Any]:
-    """``fenced`` for connections on asyncio."""
+    """``fenced`` for asyncio connections."""
     lease.check()
     begin, execute, guard = _adapter(conn)
     try:
         async with begin():
             try:
+                if guard.limit:
+                    await execute(guard.limit(lease), [])
                 for part in lease.parts:
                     await execute(*guard.claim(part, lease))
                 yield conn
@@ -82,31 +96,39 @@ async def afenced(conn: Any, lease: LeaseView) -> AsyncIterator[Any]:
                     await execute(guard.forget, [])
                 lease.check()
             except asyncio.CancelledError:
-                # A statement that was cancelled may still run: its transaction must not stay open.
+                # A cancelled statement may still run. Its transaction must not stay open.
                 if getattr(getattr(conn, "info", None), "transaction_status", 0) == _ACTIVE:
                     await conn.close()
+                raise
+            except Exception:
+                if guard.forget:
+                    with contextlib.suppress(Exception):  # the connection may be lost
+                        await execute(guard.forget, [])
                 raise
     except Exception as e:
         _translate(e, lease)
         raise
 
 
-Begin = Callable[[], Any]  # gives a context manager
+Begin = Callable[[], Any]  # returns a context manager
 Execute = Callable[[str, List[Any]], Any]
 
 
 class _Guard(NamedTuple):
-    """How a kind of database claims, and what takes the claim from the connection before the commit."""
+    """The SQL for one kind of database: how to claim, how to limit the session's idle time before that (None if the
+    claim does it), and how to undo both on the connection at the end ("" if that is not needed)."""
 
     claim: Callable[[Part, LeaseView], Tuple[str, List[Any]]]
+    limit: Optional[Callable[[LeaseView], str]]
     forget: str
 
 
 def _claim_in_postgres(part: Part, lease: LeaseView) -> Tuple[str, List[Any]]:
-    """Claims, and sees to it that nothing in the transaction waits for a lock when the lease
-    may have ended, and that a holder which hangs in it does not hold up the next one."""
+    """Claims a resource. It also sets time limits: no statement in the transaction waits for a lock after the lease
+    may have ended, and a holder that hangs in the transaction does not block the next holder."""
     milliseconds = max(1, int(lease.validity * 1000))
-    values: List[Any] = [str(milliseconds), str(max(1, int(lease.ttl * 1000))), part.resource, part.token]
+    # The idle limit is a second longer: a holder that reaches the end of its block within that second gets LeaseLostError, not a broken connection.
+    values: List[Any] = [str(milliseconds), str(milliseconds + 1000), part.resource, part.token]
     if part.proof:
         values.append(part.proof)
     claim = f"fencing.claim({', '.join(['%s'] * (len(values) - 2))})"
@@ -118,8 +140,14 @@ def _claim_in_mariadb(part: Part, lease: LeaseView) -> Tuple[str, List[Any]]:
     return "SET STATEMENT innodb_lock_wait_timeout = %s FOR SELECT fencing_claim(%s, %s)", [seconds, part.resource, part.token]
 
 
-_POSTGRES = _Guard(_claim_in_postgres, "")
-_MARIADB = _Guard(_claim_in_mariadb, "SET @fencing_claimer = NULL")
+def _limit_in_mariadb(lease: LeaseView) -> str:
+    """Limits the idle time, so that a holder that hangs in its transaction does not block the next holder. The limit
+    is a second longer than the validity, as in Postgres."""
+    return f"SET SESSION idle_transaction_timeout = {max(1, math.ceil(lease.validity)) + 1}"
+
+
+_POSTGRES = _Guard(_claim_in_postgres, None, "")  # the claim sets the limits, for its transaction only
+_MARIADB = _Guard(_claim_in_mariadb, _limit_in_mariadb, "SET @fencing_claimer = NULL, SESSION idle_transaction_timeout = DEFAULT")
 
 
 def _of(kind: str) -> _Guard:
@@ -127,7 +155,7 @@ def _of(kind: str) -> _Guard:
 
 
 def _adapter(conn: Any) -> Tuple[Begin, Execute, _Guard]:
-    """How a driver's connection begins a transaction, and runs a statement in it."""
+    """How a driver's connection begins a transaction, and how it executes a statement."""
     library = type(conn).__module__.partition(".")[0]
     adapter = _ADAPTERS.get(library)
     if adapter is None:
@@ -204,8 +232,8 @@ _ADAPTERS = {"asyncpg": _asyncpg, "psycopg": _psycopg, "psycopg2": _psycopg2, "p
 
 
 def _translate(error: Optional[BaseException], lease: LeaseView) -> None:
-    """Raises StaleTokenError, or LeaseLostError for a wait that has outlived the lease, if an error or what
-    it was made from has that SQLSTATE."""
+    """Raises the client's error for an error of the guard, found by its SQLSTATE or number in the error or its
+    causes: StaleTokenError, RefusedError, or LeaseLostError after a wait that outlasted the lease."""
     first = error
     while error is not None:
         state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or next(iter(error.args), None)
@@ -231,7 +259,8 @@ def _refused(kind: str, text: str, lease: LeaseView) -> RefusedError:
 
 
 def _stale(error: BaseException, lease: LeaseView) -> StaleTokenError:
-    """A valid lease has the largest token of its cluster, so a refusal of it has another reason than a newer lease."""
+    """The error for a stale token. Within its cluster a valid lease has the largest token, so the refusal of a valid
+    lease has another reason than a newer lease."""
     text = f"the token of {shown(lease.resource)} is stale: stop, and acquire again"
     if not lease.lost:
         text += ". The lease is still valid here, so an operator broke it, or another fencelock cluster claims this resource"
@@ -242,7 +271,7 @@ def _stale(error: BaseException, lease: LeaseView) -> StaleTokenError:
         stale.resource, stale.presented, stale.highest = said[1], int(said[2]), int(said[3])
         return stale
     with contextlib.suppress(ValueError, TypeError, AttributeError):
-        diagnosis = getattr(error, "diag", None)  # psycopg; asyncpg has it on the error
+        diagnosis = getattr(error, "diag", None)  # psycopg has it here, asyncpg on the error itself
         detail = json.loads(diagnosis.message_detail if diagnosis else error.detail)  # type: ignore[attr-defined]
         stale.resource, stale.presented, stale.highest = detail["resource"], detail["presented"], detail["highest"]
     return stale
