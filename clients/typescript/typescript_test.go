@@ -2,6 +2,7 @@
 package typescript_test
 
 import (
+	"encoding/json"
 	"flag"
 	"os"
 	"os/exec"
@@ -13,6 +14,8 @@ import (
 	"github.com/fencelock/fencelock/clients/faults"
 	"github.com/fencelock/fencelock/internal/testenv"
 )
+
+func TestMain(m *testing.M) { testenv.Main(m) }
 
 var runFor = flag.Duration("for", 25*time.Second, "how long TestSoakFaults takes")
 
@@ -28,7 +31,14 @@ var (
 // The client's own tests.
 func TestTypeScript(t *testing.T) {
 	t.Parallel()
-	run(t, ".", nil, testenv.Node(t), "--test", "tests/client.test.mjs", "tests/testing.test.mjs")
+	run(t, ".", nil, testenv.Node(t), "--test", "tests/client.test.mjs")
+}
+
+// The service for the tests of applications.
+func TestTesting(t *testing.T) {
+	testenv.NeedsServer(t)
+	t.Parallel()
+	run(t, ".", []string{"FENCELOCK_PROGRAM=" + testenv.Program(t)}, testenv.Node(t), "--test", "tests/testing.test.mjs")
 }
 
 // Elections, watches and slots on a real service.
@@ -46,6 +56,7 @@ func TestGuardHelper(t *testing.T) {
 }
 
 func TestGuardHelperInMariaDB(t *testing.T) {
+	testenv.Long(t, "a mistake of the TypeScript guard in MariaDB alone")
 	testenv.NeedsServer(t)
 	t.Parallel()
 	env := []string{"NODE_PATH=" + testenv.NodeModules(t, mysql), "MARIADB_URL=" + faults.MariaAccounts(t), "MARIADB_EMPTY_URL=" + testenv.MariaDB(t).OwnerURL()}
@@ -76,18 +87,56 @@ func TestDist(t *testing.T) {
 	}
 }
 
-// npm installs the folder without a network, and import, require and tsc --strict find the same in it.
+// npm installs the folder, and what it packs, without a network. In either, import and require give the same classes, and
+// the compiler finds types in both module systems, in the older resolution, and without those of the DOM and of Node.
 func TestPackage(t *testing.T) {
+	testenv.Long(t, "that npm cannot install the package")
 	t.Parallel()
-	tsc, dir := tsc(t), t.TempDir()
-	install(t, dir)
-	const says = "console.log(typeof Client, Object.keys(all).sort().join())"
-	imported := run(t, dir, nil, testenv.Node(t), "--input-type=module", "-e", "import * as all from 'fencelock'; import { Client } from 'fencelock'; "+says)
-	required := run(t, dir, nil, testenv.Node(t), "-e", "const all = require('fencelock'), { Client } = all; "+says)
-	if imported != required || !strings.HasPrefix(imported, "function Client,") {
-		t.Errorf("import gives %s, and require %s", imported, required)
+	tsc := tsc(t)
+	folder, err := filepath.Abs(".")
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, name := range []string{"types", "types-disposal"} {
+	packed := map[string]string{"the folder": folder}
+	if npm, err := exec.LookPath("npm"); err == nil {
+		into := t.TempDir()
+		packed["a tarball"] = filepath.Join(into, strings.TrimSpace(run(t, ".", nil, npm, "pack", "--silent", "--pack-destination", into)))
+	}
+	for name, source := range packed {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			isInstalled(t, tsc, source)
+		})
+	}
+}
+
+func isInstalled(t *testing.T, tsc, source string) {
+	t.Helper()
+	dir := t.TempDir()
+	install(t, dir, source)
+	for _, file := range []string{"LICENSE", "README.md", "package.json", "src/index.ts"} {
+		if _, err := os.Stat(filepath.Join(dir, "node_modules", "fencelock", file)); err != nil {
+			t.Error(err)
+		}
+	}
+	var about struct {
+		Homepage   string            `json:"homepage"`
+		Repository map[string]string `json:"repository"`
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "node_modules", "fencelock", "package.json"))
+	if err == nil {
+		err = json.Unmarshal(text, &about)
+	}
+	if err != nil || about.Homepage == "" || about.Repository["url"] == "" {
+		t.Errorf("package.json says %+v, %v", about, err)
+	}
+	const same = `for (const name of ['fencelock', 'fencelock/testing']) {
+		const all = await import(name), required = (await import('node:module')).createRequire(import.meta.url)(name);
+		if (Object.keys(all).length < 1 || Object.keys(all).join() !== Object.keys(required).sort().join()) throw new Error(Object.keys(all) + ' and ' + Object.keys(required));
+		for (const [key, value] of Object.entries(all)) if (required[key] !== value) throw new Error(key + ' is two things');
+	}`
+	run(t, dir, nil, testenv.Node(t), "--input-type=module", "-e", same)
+	for _, name := range []string{"types", "types-disposal", "types-shared", "types-alone"} {
 		types, err := os.ReadFile("tests/" + name + ".ts")
 		if err != nil {
 			t.Fatal(err)
@@ -98,19 +147,26 @@ func TestPackage(t *testing.T) {
 			}
 		}
 	}
-	run(t, dir, nil, tsc, "--strict", "--noEmit", "--skipDefaultLibCheck", "--target", "ES2022", "--lib", "ES2022,DOM", "--module", "node16", "types.mts", "types.cts")
-	run(t, dir, nil, tsc, "--strict", "--noEmit", "--skipDefaultLibCheck", "--target", "ES2022", "--lib", "ES2022,DOM", "--module", "node16", "types-disposal.mts", "types-disposal.cts")
-	run(t, dir, nil, tsc, "--strict", "--noEmit", "--skipDefaultLibCheck", "--target", "ES2022", "--lib", "ES2022,DOM", "--module", "commonjs", "types.cts")
-}
-
-func install(t *testing.T, dir string) {
-	t.Helper()
-	folder, err := filepath.Abs(".")
-	if err != nil {
+	const both = `import { locks as a } from './types-shared.cjs'; import { locks as b } from './types-shared.mjs'; let c = a; c = b; export { c };`
+	if err := os.WriteFile(filepath.Join(dir, "both.mts"), []byte(both), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	for _, args := range []string{
+		"--lib ES2022,DOM --module node16 types.mts types.cts types-shared.mts types-shared.cts both.mts",
+		"--lib ES2022,DOM --module node16 types-disposal.mts types-disposal.cts",
+		"--lib ES2022,DOM --module commonjs types.cts types-shared.cts",
+		"--lib ES2022 --module node16 types-alone.mts types-alone.cts",
+		"--lib ES2022 --module commonjs types-alone.cts",
+	} {
+		run(t, dir, nil, tsc, append([]string{"--strict", "--noEmit", "--skipDefaultLibCheck", "--target", "ES2022"}, strings.Fields(args)...)...)
+	}
+}
+
+// install installs a folder, or a tarball, as an application does.
+func install(t *testing.T, dir, source string) {
+	t.Helper()
 	if npm, err := exec.LookPath("npm"); err == nil {
-		run(t, dir, nil, npm, "install", "--offline", "--no-audit", "--no-fund", folder)
+		run(t, dir, nil, npm, "install", "--offline", "--no-audit", "--no-fund", source)
 		return
 	}
 	t.Log("NOT RUN: npm install: there is no npm; the folder is linked, as npm does")
@@ -118,7 +174,7 @@ func install(t *testing.T, dir string) {
 	if err := os.Mkdir(modules, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(folder, filepath.Join(modules, "fencelock")); err != nil {
+	if err := os.Symlink(source, filepath.Join(modules, "fencelock")); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -138,7 +194,11 @@ func TestReadme(t *testing.T) {
 	}
 	program.WriteString("console.log((await pool.query('SELECT balance FROM accounts WHERE id = 1')).rows[0].balance);\nawait pool.end();\n")
 	dir := t.TempDir()
-	install(t, dir)
+	folder, err := filepath.Abs(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	install(t, dir, folder)
 	modules := testenv.NodeModules(t, pg)
 	if err := os.Symlink(filepath.Join(modules, "pg"), filepath.Join(dir, "node_modules", "pg")); err != nil {
 		t.Fatal(err)
@@ -154,12 +214,14 @@ func TestReadme(t *testing.T) {
 
 // The client under faults of everything, see clients/faults.
 func TestSoakFaults(t *testing.T) {
+	testenv.Soak(t, "a TypeScript client that works late, or leaks, under faults")
 	worker := []string{testenv.Node(t), "tests/faults.mjs"}
 	faults.Run(t, *runFor, [][]string{worker, worker, worker}, "NODE_PATH="+testenv.NodeModules(t, pg))
 }
 
 // A pair takes at most 1.2 times as long as one of a bare loop over fetch, in one run.
 func TestSoakSpeed(t *testing.T) {
+	testenv.Soak(t, "a TypeScript client that became slow")
 	testenv.NeedsServer(t)
 	faults.Speed(t, 1.2, testenv.Node(t), "tests/speed.mjs")
 }

@@ -41,6 +41,7 @@ interface Gathered extends Operation {
   readonly outcome: Promise<Reply | typeof ALONE>;
   readonly settle: (reply: Reply | typeof ALONE) => void;
   readonly fail: (error: unknown) => void;
+  readonly sent: () => void; // called when its batch is sent
 }
 
 interface Batch {
@@ -69,31 +70,35 @@ export class Batcher {
   #after: number;
   #send: (body: string, authorization: string, signal: AbortSignal) => Promise<Reply>;
   #underWay = 0; // requests, of one call or of several
+  #batches = 0; // of them of several
+  #mostBatches: number;
   #waiting: Gathered[] = [];
   #timer: ReturnType<typeof setTimeout> | undefined;
-  #refused = 0; // until then no batch is sent
+  #refused: { until: number }; // until then the server is sent no batch
 
-  constructor(after: number, send: (body: string, authorization: string, signal: AbortSignal) => Promise<Reply>) {
+  constructor(after: number, mostBatches: number, refused: { until: number }, send: (body: string, authorization: string, signal: AbortSignal) => Promise<Reply>) {
     this.#after = after;
+    this.#mostBatches = mostBatches;
+    this.#refused = refused;
     this.#send = send;
   }
 
   /** The reply to an operation, or ALONE if it is to be sent alone: `ended` must follow then. When `signal` is aborted it
    * rejects with the reason, and `left` gets the outcome if there will be one, undefined if it was not sent. */
-  async gather(operation: Operation, signal: AbortSignal, left: (late: Late | undefined) => void): Promise<Reply | typeof ALONE> {
-    if (this.#after < 0 || this.#underWay < this.#after || now() < this.#refused) {
+  async gather(operation: Operation, signal: AbortSignal, left: (late: Late | undefined) => void, sent: () => void): Promise<Reply | typeof ALONE> {
+    if (this.#after < 0 || this.#underWay < this.#after || now() < this.#refused.until) {
       this.#underWay++;
       return ALONE;
     }
     let settle: Gathered['settle'] = () => {};
     let fail: Gathered['fail'] = () => {};
     const outcome = new Promise<Reply | typeof ALONE>((resolve, reject) => [settle, fail] = [resolve, reject]);
-    const gathered: Gathered = { ...operation, batch: undefined, outcome, settle, fail };
+    const gathered: Gathered = { ...operation, batch: undefined, outcome, settle, fail, sent };
     this.#waiting.push(gathered);
     if (this.#waiting.length === 1) {
       clearTimeout(this.#timer);
       this.#timer = setTimeout(() => {
-        while (this.#waiting.length) this.#sendNext();
+        while (this.#ready()) this.#sendNext();
       }, GATHER_AT_MOST);
     }
     let gone = false;
@@ -113,7 +118,11 @@ export class Batcher {
   /** Says that a request is not under way any more. */
   ended(): void {
     this.#underWay--;
-    while (this.#underWay < this.#after && this.#waiting.length) this.#sendNext();
+    while (this.#underWay < this.#after && this.#ready()) this.#sendNext();
+  }
+
+  #ready(): boolean {
+    return this.#waiting.length > 0 && this.#batches < this.#mostBatches;
   }
 
   /** Sends the first that waits, with all others that can be in its batch. */
@@ -130,8 +139,12 @@ export class Batcher {
     });
     this.#underWay++;
     if (calls.length === 1 && this.#after > 0) return calls[0]?.settle(ALONE);
+    this.#batches++;
     const batch = { waiting: calls.length, abort: new AbortController() };
-    for (const each of calls) each.batch = batch;
+    for (const each of calls) {
+      each.batch = batch;
+      each.sent();
+    }
     void this.#perform(calls, batch);
   }
 
@@ -156,7 +169,7 @@ export class Batcher {
       const reply = await this.#send(`{"operations":[${calls.map((each) => each.text).join()}]}`, calls[0]?.authorization ?? '', batch.abort.signal);
       const results = resultsOf(reply, calls.length);
       if (!results && refusesBatches(reply.status)) {
-        this.#refused = now() + NO_BATCHES_FOR;
+        this.#refused.until = now() + NO_BATCHES_FOR;
         this.#underWay += calls.length;
         for (const each of calls) each.settle(ALONE);
         return;
@@ -166,7 +179,9 @@ export class Batcher {
     } catch (error) {
       for (const each of calls) each.fail(error);
     } finally {
+      this.#batches--;
       this.ended();
+      if (this.#ready()) this.#sendNext(); // what gathered meanwhile
     }
   }
 }

@@ -1,23 +1,11 @@
-/** Sends calls: to which server, and how often. docs/reference/clients.md has the rules. */
+/** Sends calls: to which server, and how often. docs/how-to/write-a-client.md has the rules. */
 
-import { now, sleep } from './clock.js';
+import { now, sleep, tell, within } from './clock.js';
 import { FencelockError, Held, shown, Unavailable, unavailable } from './errors.js';
-import { Answer, Fetch, Listener, NoAnswer, Server } from './server.js';
+import { Bearer, Retry } from './options.js';
+import { Fetch } from './platform.js';
+import { Answer, Listener, NoAnswer, Server } from './server.js';
 import { Bounds, SHORTEST_TRY, Tries } from './tries.js';
-
-/** A call that failed and is repeated. */
-export interface Retry {
-  /** Of the last try. */
-  readonly error: Unavailable;
-  /** So far. */
-  readonly tries: number;
-  /** Milliseconds since the first failure that still lasts. */
-  readonly failing: number;
-  /** Milliseconds before the next try. */
-  readonly pause: number;
-}
-
-export type Bearer = string | (() => string | Promise<string>);
 
 export interface CallSettings {
   readonly servers: string | readonly string[];
@@ -59,6 +47,7 @@ export class Calls {
   #settings: CallSettings;
   #busy = 0; // what idle waits for
   #idle: (() => void)[] = []; // called when nothing is busy any more
+  #background = new Map<AbortController, Promise<void>>(); // what no caller waits for
   #first = 0; // the server that answered last
   #slowest = SHORTEST_TRY; // how long a recent answer took; old ones fade
 
@@ -85,18 +74,25 @@ export class Calls {
     }
   }
 
-  /** Does what no caller waits for; if it fails, TTLs end what it was to end. */
-  inBackground(f: () => Promise<unknown>): void {
-    this.counted(f).catch(() => {});
+  /** Does what no caller waits for, until the signal that it gets is aborted; if it fails, TTLs end what it was to end. */
+  inBackground(f: (signal: AbortSignal) => Promise<unknown>): void {
+    const stop = new AbortController();
+    const done = f(stop.signal).then(() => {}, () => {}).finally(() => this.#background.delete(stop));
+    this.#background.set(stop, done);
   }
 
-  /** Resolves when nothing is under way any more. */
-  async idle(): Promise<void> {
+  /** Resolves when no call is under way any more, and what is in the background is over, or has had so many milliseconds. */
+  async idle(milliseconds: number): Promise<void> {
     if (this.#busy > 0) await new Promise<void>((idle) => this.#idle.push(idle));
+    const given = setTimeout(() => {
+      for (const stop of this.#background.keys()) stop.abort();
+    }, milliseconds);
+    while (this.#background.size > 0) await Promise.all(this.#background.values());
+    clearTimeout(given);
   }
 
-  tries(bounds: Bounds): Tries {
-    return new Tries(bounds, this.#settings.patience, this.#settings.poll);
+  tries(bounds: Bounds, patience = this.#settings.patience): Tries {
+    return new Tries(bounds, patience, this.#settings.poll);
   }
 
   /** Sends a call until a server answers it for good, its deadline has come, or none has for as long
@@ -115,7 +111,7 @@ export class Calls {
   /** Reads events from one of the servers, another one for each n. */
   async listen(n: number, path: string, listener: Listener): Promise<void> {
     const server = this.servers[(this.#first + n) % this.servers.length] as Server;
-    await server.listen(path, await this.#authorization(), this.timeout, listener);
+    await server.listen(path, await this.#authorization(this.timeout, listener.signal), this.timeout, listener);
   }
 
   /** The pause before the next try; it throws the error if there is to be none. */
@@ -125,7 +121,7 @@ export class Calls {
     if (!(error instanceof Unavailable) || (call.once && tries.ambiguous)) throw error;
     const pause = tries.nextPause(error);
     if (tries.over(pause)) throw error;
-    if (!call.quiet) this.#settings.onRetry?.({ error, tries: tries.number, failing: tries.failing(), pause });
+    if (!call.quiet) tell(this.#settings.onRetry, { error, tries: tries.number, failing: tries.failing(), pause });
     return pause;
   }
 
@@ -160,30 +156,54 @@ export class Calls {
   }
 
   async #ask(server: Server, call: Call, tries: Tries, unasked: number): Promise<Answer | FencelockError> {
-    const { operation, resource, method, path, signal } = call;
+    const { operation, resource, signal } = call;
     const what = resource ? `${operation} ${shown(resource)}` : operation;
-    const { left, kept } = tries.wait();
-    const { limit, probe } = tries.limit(this.#tryLimit(call, tries), unasked, kept);
-    if (limit <= 0) return unavailable(what, resource, 'no response in time');
-    const headers = await this.#headers(call, kept < left ? kept : 0);
-    const body = call.body && JSON.stringify(call.body(left));
-    tries.number++;
-    tries.underWay = true;
-    const asked = now();
-    const overall = Math.min(limit + kept, tries.deadline - asked);
+    let authorization: Record<string, string>;
     try {
-      const answer = await server.ask({ operation: what, resource, method, path, headers, body, limit: overall, probe, signal, late: (outcome) => tries.late.push(outcome) });
-      tries.underWay = false;
-      this.#answered(asked, kept);
-      return answer;
+      authorization = await this.#authorization(Math.min(this.timeout, tries.deadline - now()), signal);
+    } catch (error) {
+      if (signal?.aborted) throw signal.reason;
+      if (!(error instanceof NoAnswer)) throw error;
+      tries.number++;
+      return noAnswer(what, resource, server, error);
+    }
+    try {
+      return await this.#try(server, call, what, tries, unasked, authorization);
     } catch (error) {
       if (signal?.aborted) throw signal.reason;
       tries.underWay = false;
-      if (error instanceof FencelockError) this.#answered(asked, kept);
       if (error instanceof FencelockError) return tries.done(call, error) ? { sent: now(), body: {} } : error;
       if (!(error instanceof NoAnswer)) throw error;
       tries.ambiguous ||= error.sent;
-      return Object.assign(unavailable(what, resource, `${server.url}: ${error.message}`), { url: server.url });
+      return noAnswer(what, resource, server, error);
+    }
+  }
+
+  async #try(server: Server, call: Call, what: string, tries: Tries, unasked: number, authorization: Record<string, string>): Promise<Answer | FencelockError> {
+    const { resource, method, path, signal } = call;
+    const { left, kept } = tries.wait(server.crowded);
+    const { limit, probe } = tries.limit(this.#tryLimit(call, tries), unasked, kept);
+    if (limit <= 0) return unavailable(what, resource, 'no response in time');
+    const headers = this.#headers(call, authorization, kept < left ? kept : 0);
+    const body = call.body && JSON.stringify(call.body(left));
+    tries.number++;
+    tries.underWay = true;
+    let asked = now();
+    const sent = () => {
+      asked = now();
+    };
+    // What the first try waits for its turn here does not count, up to the time of a try.
+    const until = tries.deadline + (tries.number === 1 ? this.timeout : 0);
+    let answered = true;
+    try {
+      const answer = await server.ask({ operation: what, resource, method, path, headers, body, limit: limit + kept, until, waits: kept > 0, probe, signal, sent, late: (outcome) => tries.late.push(outcome) });
+      tries.underWay = false;
+      return answer;
+    } catch (error) {
+      answered = error instanceof FencelockError;
+      throw error;
+    } finally {
+      if (answered && !signal?.aborted) this.#answered(asked, kept);
     }
   }
 
@@ -192,23 +212,39 @@ export class Calls {
     if (waited === 0) this.#slowest = Math.max(now() - asked, 0.9 * this.#slowest);
   }
 
-  async #headers(call: Call, poll: number): Promise<Record<string, string>> {
-    const headers: Record<string, string> = { ...call.headers, ...(await this.#authorization()) };
+  #headers(call: Call, authorization: Record<string, string>, poll: number): Record<string, string> {
+    const headers: Record<string, string> = { ...call.headers, ...authorization };
     if (call.body) headers['Content-Type'] = 'application/json';
     if (poll) headers['Prefer'] = `wait=${poll / 1000}`; // it keeps the place in the queue
     return headers;
   }
 
-  async #authorization(): Promise<Record<string, string>> {
+  /** A function for the bearer token that fails, or takes longer than `limit`, is as a server that does not answer: the next
+   * try calls it again. */
+  async #authorization(limit: number, signal: AbortSignal | undefined): Promise<Record<string, string>> {
     const { bearer } = this.#settings;
     if (bearer === undefined) return {};
-    return { Authorization: `Bearer ${credential(typeof bearer === 'string' ? bearer : await bearer())}` };
+    if (typeof bearer === 'string') return authorizationOf(bearer);
+    try {
+      const given = bearer();
+      return authorizationOf(typeof given === 'string' ? given : await within(given, limit, () => new Error('it took too long'), signal));
+    } catch (error) {
+      if (signal?.aborted) throw signal.reason;
+      throw new NoAnswer(`the bearer token cannot be had: ${error instanceof Error ? error.message : String(error)}`, false, error);
+    }
   }
 }
 
+function noAnswer(what: string, resource: string, server: Server, error: NoAnswer): Unavailable {
+  const failure = unavailable(what, resource, `${server.url}: ${error.message}`);
+  if (error.cause !== undefined) failure.cause = error.cause;
+  return Object.assign(failure, { url: server.url });
+}
+
+
 /** A bearer token without the white space around it. What fetch says of a wrong one shows it. */
-function credential(bearer: string): string {
+function authorizationOf(bearer: string): Record<string, string> {
   const text = bearer.trim();
   if (!/^[!-~]+$/.test(text)) throw new TypeError('the bearer token is empty, or has characters that no token has');
-  return text;
+  return { Authorization: `Bearer ${text}` };
 }

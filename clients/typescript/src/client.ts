@@ -1,71 +1,19 @@
-import { Bearer, Call, Calls, Retry } from './calls.js';
-import { now, onAbort, sleep } from './clock.js';
-import { around, Held, inside } from './around.js';
+import { Call, Calls } from './calls.js';
+import { now, onAbort, sleep, tell } from './clock.js';
+import { Held as HeldAround, inside } from './around.js';
 import { BATCH_AFTER, Late } from './batch.js';
-import { Closed, FencelockError, LeaseLost, shown, Unavailable, unavailable, waitsForItself } from './errors.js';
+import { about, Closed, FencelockError, Held, LeaseLost, shown, Unavailable, unavailable, waitsForItself } from './errors.js';
 import { Events } from './events.js';
 import { randomKey } from './key.js';
-import { disposable, Disposable, KeepOptions, Lease, leaseOf, Part } from './lease.js';
-import { Fetch, parse } from './server.js';
+import { disposable, Disposable, Lease, Part } from './lease.js';
+import { AcquireOptions, checkClientOptions, checkOptions, ClientOptions, LockOptions, namesOf, refuseUnknown, WatchOptions } from './options.js';
+import { Signal } from './platform.js';
+import { encoded, ofBreaks, ofPart, ofRecord, ofResource } from './requests.js';
+import { parse } from './server.js';
+import { heldAround, kindOf, Session, taken, waitedFor } from './session.js';
 import { Attempt, attempt, GuardedRecord, guardedRecord, LockState, lockState } from './state.js';
-import { ABANDON, FIRST_PAUSE, GRACE } from './tries.js';
+import { ABANDON, CLOSE_GRACE, FIRST_PAUSE, GRACE, Tries } from './tries.js';
 import { Watched } from './watched.js';
-
-/** Settings of a client; times in milliseconds. */
-export interface ClientOptions {
-  /** The caller's credential, or what is called for it before each request. White space around it is dropped. */
-  bearer?: Bearer | undefined;
-  /** A public label that leases show. */
-  holder?: string | undefined;
-  /** The most that one try at one server takes, beyond what it waits in the queue; 5000. A try ends
-   * earlier when its answer is overdue by what answers have taken: the next server is asked then. */
-  timeout?: number | undefined;
-  /** For how long a call is repeated that fails, from its first failure: that no server responds,
-   * or none has a quorum; 15000. Then it rejects with Unavailable. Every server is asked at least
-   * once; a wait in the queue is no failure. An acquire with `wait` ends a second after it at most, whatever
-   * the servers do, and a lease that is kept alive is extended for as long as it lives. */
-  patience?: number | undefined;
-  /** How long one request waits in the queue at the longest; 45000. A longer wait is several
-   * requests, which keep the place. Whole seconds, less than the time limits of proxies: 60 in
-   * nginx and most load balancers of clouds, 50 in Debian's HAProxy, 15 in Envoy. */
-  poll?: number | undefined;
-  /** How many requests may be under way to a server before further ones (acquires with a `wait` of 0, extends and
-   * releases) gather for up to 5 ms, to be sent together in one POST /locks/batch; 2. Each has its own outcome and time
-   * limit. 0 sends every such call in a batch, and a negative number none. */
-  batchAfter?: number | undefined;
-  /** Called for every try that failed and is repeated. */
-  onRetry?: ((retry: Retry) => void) | undefined;
-  /** Sends the requests: a fetch with another dispatcher, for TLS of one's own. */
-  fetch?: Fetch | undefined;
-}
-
-/** What to acquire; times in milliseconds. What is left out is left to the service. */
-export interface AcquireOptions {
-  /** How long the lease lives unless it is extended. */
-  ttl?: number | undefined;
-  /** How long to wait in the queue: 0 tries once; without it, for as long as it takes. */
-  wait?: number | undefined;
-  /** From the grant, for how long the resource stays taken though it is released; at most the TTL. */
-  minHold?: number | undefined;
-  /** From the grant, after which the lease is not extended. */
-  maxHold?: number | undefined;
-  /** Takes one of this many slots of the resource, 1 to 32, which `lease.resource` names and
-   * `lease.slot` numbers, each with tokens of its own: a semaphore. */
-  slots?: number | undefined;
-  /** A public label that the lease shows instead of the client's. */
-  holder?: string | undefined;
-  /** A JSON value that the lease shows to all callers. */
-  metadata?: unknown;
-  /** Aborted, a wait for the lease ends with the signal's reason. */
-  signal?: AbortSignal | undefined;
-}
-
-export type LockOptions = AcquireOptions & KeepOptions;
-
-export interface WatchOptions {
-  /** Aborted, the watch rejects with the signal's reason. */
-  signal?: AbortSignal | undefined;
-}
 
 export interface Client extends Disposable {}
 
@@ -90,27 +38,35 @@ export class Client {
    *
    * The signal that work gets is aborted with LeaseLost when the lease is lost, a margin before its
    * validity ends; with the reason of `options.signal` when that is aborted; with Closed by `close`.
-   * `do` waits for the work to end in any case, and then releases the lease.
+   * `do` waits for the work to end in any case, and then releases the lease. It waits for that a second at most, and a
+   * quarter of a second if the signal was aborted; the release then continues in the background.
    *
    * It nests: in the work, with the same client, the same resources, and as `options.signal` the one that work got, or one
    * that is made of it (`AbortSignal.any`), it joins the lease, and its other options are ignored. What would wait for the
    * work around it rejects at once, with Refused of the kind "would-wait-for-itself": without the signal, for some of the
-   * resources, or through another client. (A browser knows only what the signal tells.) A slot of a resource and the resource itself are not the same.
+   * resources, or through another client. (A browser knows only what the signal tells.) A slot of a resource and the resource itself are not the same: in the
+   * work of a slot, `slots` of the same resource and the slot by its name join it, and the resource itself is another lock.
    *
    * It resolves to what work does. It rejects with LeaseLost if the lease was lost meanwhile, unless work
    * rejected with an error of its own; with Held, Unavailable, Denied or Refused if there was no lease. */
-  async do<T>(resource: string | readonly string[], work: (lease: Lease, signal: AbortSignal) => Promise<T> | T, options: LockOptions = {}): Promise<T> {
+  async do<T>(resource: string | readonly string[], work: (lease: Lease, signal: Signal) => Promise<T> | T, options: LockOptions = {}): Promise<T> {
     const names = namesOf(resource);
+    checkOptions(options, names);
     const kind = kindOf(names, options);
-    checkOptions(options);
     const outer = heldAround(options.signal);
-    const joined = options.signal && outer.find((held) => held.owner === this && held.kind === kind && !held.over);
-    if (joined instanceof Session) return joined.join(work, options.signal as AbortSignal);
+    const joined = options.signal && outer.find((held): held is Session => held instanceof Session && held.joins(kind, this));
+    if (joined) return joined.join(work, options.signal as Signal);
     return this.#scoped(options.signal, async (scope) => {
       const lease = await this.#acquire(names, options, scope.signal, outer);
-      lease.keepAlive({ ...options, onLost: (loss) => scope.abort(loss) });
+      lease.keepAlive({
+        ...options,
+        onLost: (loss) => {
+          scope.abort(loss);
+          tell(options.onLost, loss);
+        },
+      });
       this.#calls.kept.delete(lease); // it is released when the work has ended
-      const session = new Session(lease, this.#asks(names, options), scope.signal);
+      const session = new Session(lease, this, this.#urls(), kind, scope);
       taken.set(lease, session);
       return inside(session, () => session.run(work, scope.signal));
     });
@@ -123,11 +79,11 @@ export class Client {
    *
    * When the lease is lost, the signal that `lead` gets is aborted, and `lead` must end. Then, and
    * after an outage, `elect` stands again, and drops what `lead` returned or rejected with. */
-  async elect<T>(resource: string, lead: (lease: Lease, signal: AbortSignal) => Promise<T> | T, options: LockOptions = {}): Promise<T> {
+  async elect<T>(resource: string, lead: (lease: Lease, signal: Signal) => Promise<T> | T, options: LockOptions = {}): Promise<T> {
     for (;;) {
       let led = false;
       let lost = false;
-      const work = async (lease: Lease, signal: AbortSignal): Promise<T> => {
+      const work = async (lease: Lease, signal: Signal): Promise<T> => {
         led = true;
         try {
           return await lead(lease, signal);
@@ -168,7 +124,7 @@ export class Client {
     }
   }
 
-  async #look(resource: string, signal: AbortSignal): Promise<LockState | undefined> {
+  async #look(resource: string, signal: Signal): Promise<LockState | undefined> {
     try {
       return await this.#inspect(resource, signal);
     } catch (error) {
@@ -195,12 +151,11 @@ export class Client {
 
   /** Takes a lease that is not kept alive: the caller extends and releases it. */
   async acquire(resource: string | readonly string[], options: AcquireOptions = {}): Promise<Lease> {
-    checkOptions(options);
-    const outer = heldAround(options.signal);
     const names = namesOf(resource);
+    checkOptions(options, names);
+    const outer = heldAround(options.signal);
     const lease = await this.#scoped(options.signal, (scope) => this.#acquire(names, options, scope.signal, outer));
-    const asked = this.#asks(names, options);
-    taken.set(lease, { ...asked, lease, get over() { return lease.lost; } });
+    taken.set(lease, { owner: this, servers: this.#urls(), lease, get over() { return lease.lost; } });
     return lease;
   }
 
@@ -216,7 +171,7 @@ export class Client {
     return this.#inspect(resource);
   }
 
-  async #inspect(resource: string, signal?: AbortSignal): Promise<LockState> {
+  async #inspect(resource: string, signal?: Signal): Promise<LockState> {
     const { body } = await this.#calls.send({ ...ofResource('inspect', resource), signal });
     return lockState(body);
   }
@@ -282,13 +237,14 @@ export class Client {
 
   /** Ends a client: waits for a lease reject with Closed, the signals of work under `do` are aborted
    * with it, and `close` waits until the work has ended and released its leases, until those of `lock` are released, and until
-   * what requests that were given up may have been granted is released. Every later call rejects with Closed. */
+   * what requests that were given up may have been granted is released: for three seconds at most after the work has ended, so that a program ends
+   * though no server responds. TTLs end what is left. Every later call rejects with Closed. */
   async close(): Promise<void> {
     this.#closed ??= new Closed('this client is closed');
     for (const scope of this.#scopes) scope.abort(this.#closed);
     for (const events of this.#watches) events.close();
     for (const lease of [...this.#calls.kept]) this.#calls.inBackground(() => lease.finish());
-    await this.#calls.idle();
+    await this.#calls.idle(CLOSE_GRACE);
     this.#calls.closed = this.#closed;
   }
 
@@ -297,21 +253,14 @@ export class Client {
   }
 
   /** Refuses what would wait for the work around it. The service says who holds what is not waited for. */
-  #refuseToWait(names: readonly string[], options: AcquireOptions, outer: readonly Held[]): void {
+  #refuseToWait(names: readonly string[], options: AcquireOptions, outer: readonly HeldAround[]): void {
     if (options.wait === 0) return;
-    const urls = this.#urls();
-    for (const held of outer) {
-      if (held.over || held.slots !== (options.slots !== undefined) || !overlap(urls, held.servers) || !overlap(names, held.asked)) continue;
-      throw waitsForItself(names, held.asked, held instanceof Session);
-    }
-  }
-
-  #asks(names: readonly string[], options: AcquireOptions): Omit<Held, 'lease' | 'over'> {
-    return { owner: this, kind: kindOf(names, options), asked: names, slots: options.slots !== undefined, servers: this.#urls() };
+    const held = waitedFor(names, options, this.#urls(), outer);
+    if (held) throw waitsForItself(names, held.lease.parts.map((part) => part.resource), held instanceof Session);
   }
 
   /** Acquires within a second of the wait, whatever the servers do. */
-  async #acquire(names: readonly string[], options: AcquireOptions, signal: AbortSignal, outer: readonly Held[]): Promise<Lease> {
+  async #acquire(names: readonly string[], options: AcquireOptions, signal: Signal, outer: readonly HeldAround[]): Promise<Lease> {
     this.#refuseToWait(names, options, outer);
     const waitUntil = now() + Math.max(options.wait ?? Infinity, 0);
     for (;;) {
@@ -323,22 +272,42 @@ export class Client {
     }
   }
 
-  async #granted(names: readonly string[], options: AcquireOptions, waitUntil: number, signal: AbortSignal): Promise<Lease> {
+  async #granted(names: readonly string[], options: AcquireOptions, waitUntil: number, signal: Signal): Promise<Lease> {
     const call = await this.#acquisition(names, options);
-    const tries = this.#calls.tries({ waitUntil, deadline: waitUntil + GRACE });
+    const { patience } = options;
+    const tries = this.#calls.tries({ waitUntil, deadline: Math.max(waitUntil, now() + (patience ?? 0)) + GRACE }, patience);
     try {
       const answer = await this.#calls.send({ ...call, signal }, tries);
-      for (const late of tries.late) this.#calls.inBackground(() => this.#endLate(late, call, answer.body));
+      for (const late of tries.late) this.#calls.inBackground((signal) => this.#endLate(late, call, signal, answer.body));
       return new Lease(this.#calls, answer);
     } catch (error) {
-      for (const late of tries.late) this.#calls.inBackground(() => this.#endLate(late, call));
-      if (tries.ambiguous || tries.underWay || tries.queued) this.#calls.inBackground(() => this.#abandon(call));
-      throw error;
+      for (const late of tries.late) this.#calls.inBackground((stop) => this.#endLate(late, call, stop));
+      if (tries.ambiguous || tries.underWay || tries.queued) this.#calls.inBackground((stop) => this.#abandon(call, stop));
+      const timedOut = tries.number > 0 && signal.aborted && error === signal.reason && (error as { name?: unknown } | undefined)?.name === 'TimeoutError';
+      throw timedOut ? await this.#ended(names, options, tries, error) : error;
     }
   }
 
+  /** What a wait was for that a timeout has ended: a resource that is held, or a server that answers. A look tells, for a second at most. */
+  async #ended(names: readonly string[], { slots }: AcquireOptions, tries: Tries, timeout: unknown): Promise<FencelockError> {
+    const what = `acquire ${shown(names.join(', '))}`;
+    const resource = names.join(', ');
+    if (tries.last) return Object.assign(unavailable(what, resource, `the time is over: ${tries.last.message}`), { kind: tries.last.kind, status: tries.last.status, url: tries.last.url, cause: timeout });
+    const look = async (name: string) => lockState((await this.#calls.send({ ...ofResource('inspect', name), deadline: now() + GRACE, once: true, quiet: true })).body);
+    const error = about(new Held(`${what}: it is held, and the time is over`), resource);
+    error.kind = 'wait-timeout';
+    try {
+      const seen = await Promise.all(names.map((name) => look(slots === undefined ? name : `${name}#slot1`)));
+      const lock = seen.find((each) => each.held);
+      if (lock) Object.assign(error, { resource: lock.resource, holder: lock.holder, token: lock.token, remaining: lock.remaining });
+    } catch (failure) {
+      if (failure instanceof Unavailable) return Object.assign(unavailable(what, resource, `no response in time: ${failure.message}`), { cause: timeout });
+    }
+    return Object.assign(error, { cause: timeout });
+  }
+
   /** Does something that a signal and close end, and that close waits for. */
-  async #scoped<T>(signal: AbortSignal | undefined, f: (scope: AbortController) => Promise<T>): Promise<T> {
+  async #scoped<T>(signal: Signal | undefined, f: (scope: AbortController) => Promise<T>): Promise<T> {
     if (this.#closed) throw this.#closed;
     const scope = new AbortController();
     const unhook = onAbort(signal, (reason) => scope.abort(reason));
@@ -375,23 +344,23 @@ export class Client {
   }
 
   /** Ends all that a request that its caller gave up may have: its lease, and its place in the queue. */
-  async #abandon(call: Call): Promise<void> {
-    await this.#calls.send({ ...call, operation: 'cancel', path: '/cancel', deadline: now() + ABANDON, quiet: true });
+  async #abandon(call: Call, signal: Signal): Promise<void> {
+    await this.#calls.send({ ...call, operation: 'cancel', path: '/cancel', deadline: now() + ABANDON, quiet: true, signal });
   }
 
   /** Ends what a try was granted in a batch after its call had given it up, but not the lease that another try found under the
    * same key. */
-  async #endLate(late: Late, call: Call, got?: Readonly<Record<string, unknown>>): Promise<void> {
+  async #endLate(late: Late, call: Call, signal: Signal, got?: Readonly<Record<string, unknown>>): Promise<void> {
     let granted: Record<string, unknown> | undefined;
     try {
       const reply = await late;
       granted = reply && reply.status < 300 ? parse(reply.text) : undefined;
     } catch {
-      if (!got) await this.#abandon(call);
+      if (!got) await this.#abandon(call, signal);
     }
     if (!granted || (got && tokensOf(granted) === tokensOf(got))) return;
     const headers = { 'Fencelock-Lease': String(granted['lease_id']) };
-    await this.#calls.send({ operation: 'release', resource: call.resource, method: 'DELETE', path: '/leases/current', headers, deadline: now() + ABANDON, quiet: true });
+    await this.#calls.send({ operation: 'release', resource: call.resource, method: 'DELETE', path: '/leases/current', headers, deadline: now() + ABANDON, quiet: true, signal });
   }
 
   async *#pages<T>(
@@ -415,160 +384,4 @@ disposable(Client, (client) => client.close());
 function tokensOf(lease: Readonly<Record<string, unknown>>): string {
   const parts = (lease['resources'] as Record<string, unknown>[] | undefined) ?? [lease];
   return parts.map((each) => each['fencing_token']).join();
-}
-
-/** Which session's work got a signal. */
-const sessions = new WeakMap<AbortSignal, Session>();
-
-/** What leases hold. */
-const taken = new WeakMap<Lease, Held>();
-
-/** What is held around a call, as its signal and its asynchronous context tell. */
-function heldAround(signal: AbortSignal | undefined): readonly Held[] {
-  const lease = signal && leaseOf(signal);
-  const known = (signal && sessions.get(signal)) || (lease && taken.get(lease));
-  const others = around();
-  return known ? [known, ...others.filter((held) => held !== known)] : others;
-}
-
-function overlap(a: readonly string[], b: readonly string[]): boolean {
-  return a.some((each) => b.includes(each));
-}
-
-/** A lease that one `do` took and that those nested in it share. */
-class Session implements Held {
-  readonly owner: object;
-  readonly kind: string;
-  readonly asked: readonly string[];
-  readonly slots: boolean;
-  readonly servers: readonly string[];
-  over = false;
-  #inside = 0; // calls of do that have not returned
-
-  constructor(readonly lease: Lease, of: Omit<Held, 'lease' | 'over'>, readonly signal: AbortSignal) {
-    ({ owner: this.owner, kind: this.kind, asked: this.asked, slots: this.slots, servers: this.servers } = of);
-  }
-
-  /** Does the work of a nested do, which may have a signal that is made of the session's. */
-  async join<T>(work: (lease: Lease, signal: AbortSignal) => Promise<T> | T, signal: AbortSignal): Promise<T> {
-    if (sessions.get(signal) === this) return this.run(work, signal);
-    const scope = new AbortController();
-    const unhook = [this.signal, signal].map((each) => onAbort(each, (reason) => scope.abort(reason)));
-    try {
-      return await this.run(work, scope.signal);
-    } finally {
-      unhook.forEach((f) => f());
-    }
-  }
-
-  /** Does the work of a do, and releases the lease with the last. */
-  async run<T>(work: (lease: Lease, signal: AbortSignal) => Promise<T> | T, signal: AbortSignal): Promise<T> {
-    this.#inside++;
-    sessions.set(signal, this);
-    let outcome: { value: T } | { error: unknown };
-    try {
-      this.lease.check();
-      signal.throwIfAborted();
-      outcome = { value: await work(this.lease, signal) };
-    } catch (error) {
-      outcome = { error };
-    }
-    const loss = await this.#leave();
-    if ('error' in outcome) throw loss && isAbort(outcome.error) ? loss : outcome.error;
-    if (loss) throw loss;
-    return outcome.value;
-  }
-
-  /** Resolves to the loss of the lease, if it was lost. */
-  async #leave(): Promise<LeaseLost | undefined> {
-    if (--this.#inside > 0) return this.lease.loss();
-    this.over = true;
-    return this.lease.finish();
-  }
-}
-
-/** Whether an error only says that a signal was aborted. */
-function isAbort(error: unknown): boolean {
-  return error instanceof LeaseLost || (error as { name?: unknown } | undefined)?.name === 'AbortError';
-}
-
-const CLIENT_OPTIONS = ['bearer', 'holder', 'timeout', 'patience', 'poll', 'batchAfter', 'onRetry', 'fetch'];
-
-/** Refuses what JavaScript lets through. */
-function checkClientOptions(options: ClientOptions): void {
-  refuseUnknown(options, CLIENT_OPTIONS);
-  for (const name of ['timeout', 'patience', 'poll'] as const) checkMilliseconds(name, options[name]);
-  for (const [name, types] of [['bearer', ['string', 'function']], ['batchAfter', ['number']], ['holder', ['string']], ['onRetry', ['function']], ['fetch', ['function']]] as const) {
-    const value: unknown = options[name];
-    if (value !== undefined && !types.some((type) => type === typeof value)) throw new TypeError(`${name} must be a ${types.join(' or a ')}, not ${typeof value}`);
-  }
-}
-
-function refuseUnknown(options: object, known: readonly string[]): void {
-  if (typeof options !== 'object' || options === null) throw new TypeError(`options must be an object, not ${options === null ? 'null' : typeof options}`);
-  const unknown = Object.keys(options).find((name) => !known.includes(name));
-  if (unknown) throw new TypeError(`unknown option ${shown(unknown)}: the options are ${known.join(', ')}`);
-}
-
-function checkMilliseconds(name: string, value: unknown): void {
-  if (value === undefined) return;
-  if (typeof value !== 'number') throw new TypeError(`${name} must be a number of milliseconds, not ${typeof value}`);
-  if (!(value >= 0)) throw new RangeError(`${name} must be 0 milliseconds or more, not ${value}`);
-}
-
-const OPTIONS = ['ttl', 'wait', 'minHold', 'maxHold', 'slots', 'holder', 'metadata', 'signal', 'margin', 'onLost'];
-
-/** Refuses what JavaScript lets through, before anything is sent. */
-function checkOptions(options: LockOptions): void {
-  refuseUnknown(options, OPTIONS);
-  for (const name of ['ttl', 'wait', 'minHold', 'maxHold', 'margin'] as const) checkMilliseconds(name, options[name]);
-}
-
-function namesOf(resource: string | readonly string[]): readonly string[] {
-  if (typeof resource !== 'string' && !Array.isArray(resource)) throw new TypeError(`a resource must be a string or an array of strings, not ${typeof resource}`);
-  const names: readonly string[] = typeof resource === 'string' ? [resource] : [...resource];
-  if (names.length === 0) throw new TypeError('name a resource');
-  const wrong = names.find((name: unknown) => typeof name !== 'string');
-  if (wrong !== undefined) throw new TypeError(`a resource must be a string, not ${typeof wrong}`);
-  names.forEach(encoded);
-  return names;
-}
-
-/** What leases have in common that may be joined: their resources, or that they are slots of one. */
-function kindOf(names: readonly string[], { slots }: AcquireOptions): string {
-  return JSON.stringify([[...names].sort(), slots !== undefined]);
-}
-
-/** A name for a path. */
-function encoded(resource: string): string {
-  if (typeof resource !== 'string') throw new TypeError(`a resource must be a string, not ${typeof resource}`);
-  try {
-    return encodeURIComponent(resource);
-  } catch {
-    throw new TypeError('a resource must be valid Unicode, without half a surrogate pair');
-  }
-}
-
-function ofBreaks(resource: string, lease: object): Call {
-  encoded(resource); // refuses half a surrogate pair
-  return { operation: 'break', resource, method: 'POST', path: '/breaks', body: () => ({ resource, ...lease }) };
-}
-
-function ofResource(operation: string, resource: string): Call {
-  const name = encoded(resource);
-  // The name again, where no proxy rewrites it.
-  return { operation, resource, method: 'GET', path: `/locks/${name}`, headers: { 'Fencelock-Resource': name } };
-}
-
-function ofRecord(operation: string, resource: string, method: string): Call {
-  const name = encoded(resource);
-  return { operation, resource, method, path: `/guarded/${name}`, headers: { 'Fencelock-Resource': name } };
-}
-
-/** A request under the token of one resource. */
-function ofPart(operation: string, { resource, token, proof }: Lease | Part, method: string): Call {
-  const call = ofRecord(operation, resource, method);
-  const headers: Record<string, string> = { ...call.headers, 'Fencing-Token': String(token) };
-  if (proof) headers['Fencing-Proof'] = proof;
-  return { ...call, headers };
 }

@@ -26,6 +26,32 @@ function nap(milliseconds: number, signal?: AbortSignal): Promise<void> {
   });
 }
 
+/** What a promise gives. Rejects with what `late` makes if that takes longer, or with the signal's reason when it is aborted first. */
+export async function within<T>(promise: PromiseLike<T>, milliseconds: number, late: () => Error, signal?: AbortSignal): Promise<T> {
+  const stop = new AbortController();
+  const unhook = onAbort(signal, (reason) => stop.abort(reason));
+  const timer = async (): Promise<never> => {
+    await sleep(milliseconds, stop.signal);
+    throw late();
+  };
+  try {
+    return await Promise.race([promise, timer()]);
+  } finally {
+    unhook();
+    stop.abort();
+  }
+}
+
+/** Calls a function that an application gave to be told something. An error of it, also of a promise that it returns, is
+ * dropped: it may not end what the function is told of. */
+export function tell<T>(f: ((about: T) => unknown) | undefined, about: T): void {
+  try {
+    Promise.resolve(f?.(about)).catch(() => {});
+  } catch {
+    // As above.
+  }
+}
+
 /** Has `f` called with the reason when the signal is aborted, also if it is already.
  * Returns what takes that back. */
 export function onAbort(signal: AbortSignal | undefined, f: (reason: unknown) => void): () => void {

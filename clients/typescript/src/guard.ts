@@ -52,7 +52,8 @@ type Work<C, T> = (client: C) => Promise<T> | T;
  * have taken effect.
  *
  * In Postgres the transaction's lock_timeout is what the lease was valid for when it began, and its
- * idle_in_transaction_session_timeout is the TTL; in MariaDB the claim waits no longer than that. */
+ * idle_in_transaction_session_timeout a second more; in MariaDB the claim waits no longer than that, and idle_transaction_timeout
+ * is a second more, and the server's default again afterwards. So a holder that is paused in its transaction does not keep the next one waiting. */
 export function fenced<C extends PgClient, T>(db: PgPool<C>, lease: Lease, work: Work<C, T>): Promise<T>;
 export function fenced<C extends MysqlConnection, T>(db: MysqlPool<C>, lease: Lease, work: Work<C, T>): Promise<T>;
 export function fenced<C extends MysqlConnection, T>(db: MysqlCallbackPool<C>, lease: Lease, work: Work<C, T>): Promise<T>;
@@ -158,10 +159,10 @@ function advice(lease: Lease): string {
 
 /** How a kind of database claims. */
 interface Claims {
-  begin(client: any): Promise<void>;
+  begin(client: any, lease: Lease): Promise<void>;
   claim(client: any, part: Part, lease: Lease): Promise<unknown>;
   run(client: any, sql: string): Promise<unknown>;
-  /** Takes the claim from the connection before the commit. */
+  /** Takes the claim, and what begin set, from the connection before the commit. */
   readonly forget?: string;
 }
 
@@ -204,7 +205,7 @@ function promises(db: object): boolean {
 
 /** Tells through `ended` that the client is in no transaction any more. */
 async function transaction<C extends object, T>(claims: Claims, client: C, lease: Lease, work: Work<C, T>, ended: () => void): Promise<T> {
-  await claims.begin(client);
+  await claims.begin(client, lease);
   try {
     for (const part of lease.parts) await claims.claim(client, part, lease);
     const value = await work(client);
@@ -225,6 +226,9 @@ function inside(): never {
   throw new TypeError('the client is in a transaction already: what it has read may be older than the claim');
 }
 
+/** Milliseconds more than the lease is valid for: who comes to its end in that time learns of the loss, not of a broken connection. */
+const IDLE_GRACE = 1000;
+
 const milliseconds = (n: number) => String(Math.max(1, Math.floor(n)));
 
 const inPostgres: Claims = {
@@ -244,7 +248,7 @@ const inPostgres: Claims = {
   /** Claims, and sees to it that nothing in the transaction waits for a lock when the lease may
    * have ended, and that a holder which hangs in it does not hold up the next one. */
   async claim(client: PgClient, part: Part, lease: Lease): Promise<void> {
-    const values: unknown[] = [milliseconds(lease.validity), milliseconds(lease.ttl), part.resource, part.token];
+    const values: unknown[] = [milliseconds(lease.validity), milliseconds(lease.validity + IDLE_GRACE), part.resource, part.token];
     if (part.proof) values.push(part.proof);
     const presented = part.proof ? '$3, $4, $5' : '$3, $4';
     const settings = "set_config('lock_timeout', $1, true), set_config('idle_in_transaction_session_timeout', $2, true)";
@@ -255,11 +259,12 @@ const inPostgres: Claims = {
 };
 
 const inMariadb: Claims & { rows(client: MysqlConnection, sql: string, values?: unknown[]): Promise<unknown> } = {
-  forget: 'SET @fencing_claimer = NULL',
+  forget: 'SET @fencing_claimer = NULL, SESSION idle_transaction_timeout = DEFAULT',
 
-  async begin(client: MysqlConnection): Promise<void> {
+  async begin(client: MysqlConnection, lease: Lease): Promise<void> {
     const [row] = (await this.rows(client, 'SELECT @@in_transaction AS busy')) as { busy: number }[];
     if (row?.busy) inside();
+    await this.run(client, `SET SESSION idle_transaction_timeout = ${Math.max(1, Math.ceil((lease.validity + IDLE_GRACE) / 1000))}`);
     await this.run(client, 'START TRANSACTION');
   },
 

@@ -1,8 +1,10 @@
 /** A lease as the process that holds it knows it. */
 
 import { Calls } from './calls.js';
-import { LONGEST_TIMER, now, sleep } from './clock.js';
+import { LONGEST_TIMER, now, sleep, tell } from './clock.js';
 import { LeaseLost, lost, shown, Unavailable } from './errors.js';
+import { live } from './live.js';
+import { Signal } from './platform.js';
 import { Answer } from './server.js';
 import { ABANDON, Bounds, GRACE } from './tries.js';
 
@@ -20,15 +22,15 @@ export interface KeepOptions {
   /** Milliseconds before the end of validity from which the lease counts as lost: a tenth of
    * the TTL unless set, half of it at most. */
   margin?: number | undefined;
-  /** Called with LeaseLost when the lease is lost, as `signal` is aborted with it. */
+  /** Called with LeaseLost when the lease is lost, after `signal` was aborted with it. What it throws is dropped. */
   onLost?: ((loss: LeaseLost) => void) | undefined;
 }
 
 /** Which lease a signal is of. */
-const leases = new WeakMap<AbortSignal, Lease>();
+const leases = new WeakMap<Signal, Lease>();
 
 /** The lease whose `signal` this is. */
-export const leaseOf = (signal: AbortSignal): Lease | undefined => leases.get(signal);
+export const leaseOf = (signal: Signal): Lease | undefined => leases.get(signal);
 
 const RELEASED = 'it was released';
 
@@ -57,6 +59,7 @@ export class Lease {
   #capped = false; // no extension makes it last longer
   #gone = ''; // why it has ended; "" while it has not
   #loss: AbortController | undefined; // made when its signal is first wanted
+  #onLost: ((loss: LeaseLost) => void) | undefined; // called once
   #first: ReturnType<typeof setTimeout> | undefined; // begins the keep-alive
   #stop: AbortController | undefined; // ends it
   #keeping: Promise<void> | undefined;
@@ -111,13 +114,13 @@ export class Lease {
     return this.#whyLost() !== '';
   }
 
-  /** Aborted, with LeaseLost as its reason, when a lease that is kept alive is lost. */
-  get signal(): AbortSignal {
+  /** Aborted, with LeaseLost as its reason, when a lease that is kept alive is lost. Its `aborted` compares the clock, as `lost` does. */
+  get signal(): Signal {
     if (!this.#loss) {
       this.#loss = new AbortController();
       leases.set(this.#loss.signal, this);
+      live(this.#loss, () => this.told());
     }
-    if (this.#gone && this.#gone !== RELEASED) this.#loss.abort(lost(this.resource, this.#gone));
     return this.#loss.signal;
   }
 
@@ -133,6 +136,11 @@ export class Lease {
     return why ? lost(this.resource, why) : undefined;
   }
 
+  /** @internal The loss that signals show: none after a release. */
+  told(): LeaseLost | undefined {
+    return this.#gone === RELEASED ? undefined : this.loss();
+  }
+
   /** Gives the lease its TTL again. Rejects with LeaseLost (final), or Unavailable: the lease
    * keeps its old validity, and the call may be repeated. */
   async extend(): Promise<void> {
@@ -144,11 +152,12 @@ export class Lease {
   keepAlive(options: KeepOptions = {}): void {
     if (this.#first !== undefined) return;
     this.#calls.kept.add(this);
+    this.#onLost = options.onLost;
     this.#margin = Math.min(options.margin ?? this.ttl / 10, this.ttl / 2);
     // A lease that is released before its first extension costs a timer, and no more.
     this.#first = setTimeout(() => {
       this.#stop = new AbortController();
-      this.#keeping = this.#keep(this.#stop.signal, options.onLost);
+      this.#keeping = this.#keep(this.#stop.signal);
     }, Math.min(this.#due(), this.#left(), LONGEST_TIMER));
   }
 
@@ -160,18 +169,19 @@ export class Lease {
     this.#gone = RELEASED;
   }
 
-  /** Ends a lease whose work has ended, as `do` does, in a second: what no server has answered by then
-   * is done in the background, and if none responds at all, its TTL ends the lease.
+  /** Ends a lease whose work has ended, as `do` does, within so many milliseconds, a second unless given: what no server has
+   * answered by then is done in the background, and if none responds at all, its TTL ends the lease.
    * Returns the loss, if it was lost before. */
-  async finish(): Promise<LeaseLost | undefined> {
+  async finish(within = GRACE): Promise<LeaseLost | undefined> {
     if (this.#gone === RELEASED) return undefined;
     await this.#stopKeeping();
     let why = this.#whyLost();
+    if (why) this.#lose(why); // no timer has done it yet
     try {
-      await this.#release(now() + GRACE);
+      await this.#release(now() + within);
     } catch (error) {
       if (error instanceof LeaseLost) why ||= 'it had ended when it was released';
-      else if (error instanceof Unavailable) this.#calls.inBackground(() => this.#release(now() + ABANDON));
+      else if (error instanceof Unavailable) this.#calls.inBackground((signal) => this.#release(now() + ABANDON, signal));
     }
     this.#gone = why || RELEASED;
     return why ? lost(this.resource, why) : undefined;
@@ -215,13 +225,13 @@ export class Lease {
 
   /** It names the TTL: without, the lease would get the one of the last extend, which another
    * process may have sent. */
-  async #extend(bounds: Bounds, signal?: AbortSignal): Promise<void> {
+  async #extend(bounds: Bounds, signal?: Signal): Promise<void> {
     const call = { operation: 'extend', resource: this.resource, method: 'POST', path: '/leases/current/extend', headers: this.#header() };
     this.#renew(await this.#calls.send({ ...call, ...bounds, signal, body: () => ({ ttl_ms: this.ttl }) }));
   }
 
-  async #release(deadline: number): Promise<void> {
-    await this.#calls.send({ operation: 'release', resource: this.resource, method: 'DELETE', path: '/leases/current', headers: this.#header(), deadline });
+  async #release(deadline: number, signal?: Signal): Promise<void> {
+    await this.#calls.send({ operation: 'release', resource: this.resource, method: 'DELETE', path: '/leases/current', headers: this.#header(), deadline, signal });
   }
 
   #header(): Record<string, string> {
@@ -236,7 +246,7 @@ export class Lease {
   }
 
   /** Keeps the lease alive until it is lost, or `stop` is aborted. It never rejects. */
-  async #keep(stop: AbortSignal, onLost?: (loss: LeaseLost) => void): Promise<void> {
+  async #keep(stop: Signal): Promise<void> {
     let due = this.#due();
     while (this.#left() > 0 && !this.#gone) {
       try {
@@ -255,10 +265,17 @@ export class Lease {
     }
     if (stop.aborted) return;
     this.#calls.kept.delete(this);
-    this.#gone = this.#whyLost();
-    const loss = lost(this.resource, this.#gone);
+    this.#lose(this.#whyLost());
+  }
+
+  /** Notes a loss, and tells it, once. */
+  #lose(why: string): void {
+    this.#gone = why;
+    const loss = lost(this.resource, why);
     this.#loss?.abort(loss);
-    onLost?.(loss);
+    const onLost = this.#onLost;
+    this.#onLost = undefined;
+    tell(onLost, loss);
   }
 
   /** Milliseconds until a third of the TTL has passed since validity began. */

@@ -1,17 +1,16 @@
 /** One of a client's URLs: a server, or a load balancer before several. */
 
 import { ALONE, Batcher, Late, operationOf, Reply } from './batch.js';
-import { now, onAbort } from './clock.js';
+import { LONGEST_TIMER, now, onAbort } from './clock.js';
 import { FencelockError, refusal, Refused } from './errors.js';
-
-/** A fetch as browsers and Node have it. */
-export type Fetch = (url: string, init: RequestInit) => Promise<Response>;
+import { Lane } from './lane.js';
+import { Fetch } from './platform.js';
 
 /** A request that came to nothing. */
 export class NoAnswer extends Error {
   /** `sent` says that the server may have seen it. */
-  constructor(why: string, readonly sent: boolean) {
-    super(why);
+  constructor(why: string, readonly sent: boolean, cause?: unknown) {
+    super(why, { cause });
   }
 }
 
@@ -22,12 +21,18 @@ export interface Request {
   readonly path: string;
   readonly headers: Record<string, string>;
   readonly body?: string | undefined;
-  /** Milliseconds for all of it. */
+  /** Milliseconds for all of it, from when it is sent. */
   readonly limit: number;
+  /** When it is over, though it has not been sent yet: it may wait for its turn at the server. */
+  readonly until: number;
+  /** It may wait in the queue for its resource. */
+  readonly waits: boolean;
   /** If it waits in the queue: after how long the server is probed, which has as long to answer. */
   readonly probe?: number | undefined;
   /** The caller's; aborted, the request rejects with its reason. */
   readonly signal?: AbortSignal | undefined;
+  /** Called when it is sent. */
+  readonly sent?: () => void;
   /** Gets the outcome of a try that was given up in a batch which others wait for. */
   readonly late?: ((outcome: Late) => void) | undefined;
 }
@@ -40,6 +45,14 @@ export interface Answer {
 
 /** Milliseconds between two probes while a request waits in the queue; the first comes sooner. */
 const PROBE_EVERY = 5000;
+
+/** The requests under way to a server. Fetch was seen to open up to twice as many connections: it is to have 256 at most.
+ * Each kind has a lane of its own, so that requests that wait in the queue, or a burst of calls, keep no lease from being extended. */
+const WAITS = 96;
+const OTHERS = 32;
+const EXTENDS = 12;
+const BATCHES = 1; // more would put a whole burst under way at once, too much to be answered in time
+const EXTEND_BATCHES = 4;
 
 /** Milliseconds without a line of events, of which a server sends one every 10 s. */
 const QUIET = 30_000;
@@ -65,6 +78,10 @@ export class Server {
   #names = new Set<string>(); // of all that answered
   #shared = false; // several servers answer here, in turn
   #batcher: Batcher;
+  #extendBatcher: Batcher;
+  #waits = new Lane(WAITS);
+  #others = new Lane(OTHERS);
+  #extends = new Lane(EXTENDS);
 
   constructor(url: string, fetch: Fetch, batchAfter: number) {
     const base = (globalThis as { location?: { href: string } }).location?.href;
@@ -79,24 +96,39 @@ export class Server {
     }
     this.url = parsed.href.replace(/\/+$/, '');
     this.#fetch = fetch;
-    this.#batcher = new Batcher(batchAfter, (body, authorization, signal) => {
+    const send = (body: string, authorization: string, signal: AbortSignal) => {
       const headers = { 'Content-Type': 'application/json', ...(authorization && { Authorization: authorization }) };
       return this.#exchange({ method: 'POST', path: '/locks/batch', headers, body }, signal);
-    });
+    };
+    const refused = { until: 0 };
+    this.#batcher = new Batcher(batchAfter, BATCHES, refused, send);
+    this.#extendBatcher = new Batcher(batchAfter, EXTEND_BATCHES, refused, send);
+  }
+
+  /** Whether polls are to be short, so that all get their turns. */
+  get crowded(): boolean {
+    return this.#waits.crowded;
   }
 
   /** Sends a request, and rejects with NoAnswer, the error of a refusal, or the reason of its signal. */
   async ask(request: Request): Promise<Answer> {
     const controller = new AbortController();
-    const timer = setTimeout(() => controller.abort(new NoAnswer('no response in time', true)), request.limit);
+    const late = () => controller.abort(new NoAnswer('no response in time', true));
+    let probed: (() => void) | undefined;
+    let timer = request.until - now() <= LONGEST_TIMER ? setTimeout(late, request.until - now()) : undefined;
+    const sent = () => {
+      clearTimeout(timer); // its time begins now
+      request.sent?.();
+      timer = setTimeout(late, Math.min(request.limit, request.until - now()));
+      probed = request.probe ? this.#probe(controller, request.probe) : undefined;
+    };
     const { signal } = request;
     const giveUp = signal && (() => controller.abort(signal.reason));
     if (giveUp) signal.addEventListener('abort', giveUp, { once: true });
-    const probed = request.probe ? this.#probe(controller, request.probe) : undefined;
     let unsent = false;
     const left = (late: Late | undefined) => (late ? request.late?.(late) : (unsent = true));
     try {
-      return this.#judged(request, await this.#reply(request, controller.signal, left));
+      return this.#judged(request, await this.#reply(request, controller.signal, left, sent));
     } catch (error) {
       if (error instanceof FencelockError) throw error;
       if (unsent && error instanceof NoAnswer) throw new NoAnswer(error.message, false);
@@ -136,15 +168,33 @@ export class Server {
   }
 
   /** Sends a request alone or in a batch. */
-  async #reply(request: Request, signal: AbortSignal, left: (late: Late | undefined) => void): Promise<Reply> {
+  async #reply(request: Request, signal: AbortSignal, left: (late: Late | undefined) => void, sent: () => void): Promise<Reply> {
     const operation = operationOf(request);
-    if (!operation) return this.#exchange(request, signal);
-    const reply = await this.#batcher.gather(operation, signal, left);
+    if (!operation) return this.#inTurn(request, signal, left, sent);
+    const batcher = isExtend(request) ? this.#extendBatcher : this.#batcher;
+    const reply = await batcher.gather(operation, signal, left, sent);
     if (reply !== ALONE) return reply;
     try {
+      return await this.#inTurn(request, signal, left, sent);
+    } finally {
+      batcher.ended();
+    }
+  }
+
+  /** Sends a request when one of its lane's connections is free. */
+  async #inTurn(request: Request, signal: AbortSignal, left: (late: undefined) => void, sent: () => void): Promise<Reply> {
+    const lane = isExtend(request) ? this.#extends : request.waits ? this.#waits : this.#others;
+    try {
+      await lane.enter(signal);
+    } catch (error) {
+      left(undefined);
+      throw error;
+    }
+    try {
+      sent();
       return await this.#exchange(request, signal);
     } finally {
-      this.#batcher.ended();
+      lane.leave();
     }
   }
 
@@ -185,7 +235,7 @@ export class Server {
   #probe(waiting: AbortController, limit: number): () => void {
     const probe = () => {
       timer = setTimeout(probe, PROBE_EVERY);
-      this.ask({ operation: 'probe', resource: '', method: 'GET', path: '/healthz', headers: {}, limit, signal: waiting.signal }).catch((error: unknown) => {
+      this.ask({ operation: 'probe', resource: '', method: 'GET', path: '/healthz', headers: {}, limit, until: Infinity, waits: false, signal: waiting.signal }).catch((error: unknown) => {
         // Any answer is one, also a refusal.
         if (error instanceof NoAnswer && !this.#shared) waiting.abort(new NoAnswer('the server does not answer while the request waits', true));
       });
@@ -193,6 +243,10 @@ export class Server {
     let timer = setTimeout(probe, limit);
     return () => clearTimeout(timer);
   }
+}
+
+function isExtend({ path }: Request): boolean {
+  return path === '/leases/current/extend';
 }
 
 /** The text of an answer. One that is too long to be the service's is not read to its end. */

@@ -1,129 +1,83 @@
-/** A lock service in memory, for the tests of an application in Node.
+/** The real lock service, for the tests of an application in Node.
  *
  *     import { Service } from 'fencelock/testing';
  *
  *     test('a deposit', async (t) => {
- *       const service = await Service.start(t);        // ends with the test of node:test
+ *       const service = await Service.start(t);              // ends with the test of node:test
  *       const locks = service.client();
- *       service.end('accounts/1');                     // as if its time to live had passed
- *       service.loseNextAnswer();                      // of a request that was carried out
- *       const other = service.hold('accounts/1');      // another process has it
- *       other.release();
+ *       await service.end('accounts/1');                     // as if its time to live had passed
+ *       service.loseNextResponse();                          // of a request that was carried out
+ *       const other = await service.hold('accounts/1');      // another process has it
+ *       await other.release();
  *     });
  *
- * It answers like a server of fencelock, over HTTP: locks and their queue, several resources, slots, idempotency
- * keys, breaks, guarded records and events. There is no access control and no persistence, minHold and maxHold
- * change nothing, and proofs are not made.
+ * It starts the program `fencelock`, which keeps its locks in a temporary file and is ready in a tenth of a second: the
+ * `program` of `start`, the one that the variable FENCELOCK_PROGRAM names, the one in PATH, or the container image that FENCELOCK_IMAGE
+ * names (`fencelock` unless set). So a test meets every check, limit and refusal of the service.
  *
- * No lease ends by the clock: what a test does not end lasts until it is released. Each gets a time to live of
- * 1.5 s, whatever was asked for (`ttl` of `start`), so that who keeps it alive notices within half a second that it was ended. */
+ * A lease without a `ttl` lives for 1.5 s unless it is extended, so that whoever keeps it alive notices within half a second
+ * that it was ended. */
 
-import { Client, ClientOptions } from './client.js';
+import { Client } from './client.js';
+import { now, sleep, within } from './clock.js';
+import { Held, Refused } from './errors.js';
+import { Lease } from './lease.js';
+import { ClientOptions } from './options.js';
 
 /** What a test of node:test, or of another runner, has to end what it began. */
 export interface TestContext {
   after(f: () => Promise<void> | void): void;
 }
 
+export interface ServiceOptions {
+  /** The time to live of leases that are acquired without one, in milliseconds; 1500. */
+  ttl?: number | undefined;
+  /** The path of the program. */
+  program?: string | undefined;
+}
+
 /** A lease of another process. */
 export interface Other {
   /** The fencing token of its first resource. */
   readonly token: number;
-  /** Ends the lease, if it still holds. The next in the queue gets the resources. */
-  release(): void;
+  /** Ends the lease. The next in the queue gets the resources. */
+  release(): Promise<void>;
 }
 
-interface Asked {
-  readonly resource?: string;
-  readonly resources?: readonly string[];
-  readonly slots?: number;
-  readonly wait_ms?: number;
-  readonly holder?: string;
-  readonly metadata?: unknown;
-}
+const PATIENCE = 30_000; // milliseconds for the program to start and to end, and for awaitWaiters
+const CLOSING = 5000; // for the clients of a test, whose work may not end
+const NOT_LOST = /^GET \/(healthz|events)/; // a probe and a stream are no calls
 
-interface BatchOperation {
-  readonly operation: 'acquire' | 'extend' | 'release';
-  readonly idempotency_key?: string;
-  readonly lease_id?: string;
-  readonly body?: object;
-}
-
-interface Held {
-  readonly id: string;
-  readonly asked: Asked;
-  readonly parts: readonly { readonly resource: string; readonly token: number }[];
-  readonly slot: number;
-  readonly since: number;
-}
-
-interface Waiter {
-  readonly asked: Asked;
-  readonly key: string;
-  readonly since: number;
-  readonly give: (lease: Held | undefined) => void;
-}
-
-interface GuardedValue {
-  token: number;
-  value: unknown;
-  version: number;
-  readonly attempts: object[];
-}
-
-type Reply = readonly [status: number, body?: object];
-type Headers = Readonly<Record<string, string | undefined>>;
-
-/** Of node:http, whose types not every project has. */
-interface Incoming extends AsyncIterable<unknown> {
-  readonly method: string;
-  readonly url: string;
-  readonly headers: Headers;
-  readonly socket: { destroy(): void };
-}
-interface Outgoing {
-  writeHead(status: number, headers: Record<string, string>): void;
-  write(text: string): void;
-  end(text?: string): void;
-  on(event: 'close', f: () => void): void;
-}
-
-const resourcesOf = (asked: Asked): readonly string[] => (asked.resource ? [asked.resource] : [...(asked.resources ?? [])].sort());
-
-/** A lock service in memory, on a port of its own. */
+/** A process of the lock service, on a port of its own. */
 export class Service {
   /** Its URL, for clients and for programs under test. */
   readonly url: string;
-  #server: { close(f: () => void): void; closeAllConnections?(): void };
-  #ttl: number;
-  #minted = 0;
-  #leases = new Map<string, Held>();
-  #holders = new Map<string, Held>();
-  #keys = new Map<string, Held>();
-  #queue: Waiter[] = [];
-  #records = new Map<string, GuardedValue>();
-  #readers = new Set<() => void>(); // called after a change
+  #program: Program;
+  #proxy: Proxy;
+  #others: Client;
   #clients: Client[] = [];
-  #lose = 0;
-  #lost = 0;
 
-  /** Starts a service. With the context of a test of node:test it ends with the test; without, by `stop`. */
-  static async start(test?: TestContext, { ttl = 1500 }: { ttl?: number } = {}): Promise<Service> {
-    const node = 'node:http'; // a variable, so that bundlers do not look for it
-    const { createServer } = await import(/* @vite-ignore */ node);
-    let serve: (request: Incoming, response: Outgoing) => Promise<void>;
-    const server = createServer((request: Incoming, response: Outgoing) => void serve(request, response));
-    await new Promise<void>((done) => server.listen(0, '127.0.0.1', done));
-    const service = new Service(server, `http://127.0.0.1:${server.address().port}`, ttl);
-    serve = (request, response) => service.#serve(request, response);
-    test?.after(() => service.stop());
+  private constructor(program: Program, proxy: Proxy) {
+    this.#program = program;
+    this.#proxy = proxy;
+    this.url = `http://127.0.0.1:${proxy.port}`;
+    this.#others = new Client(`http://127.0.0.1:${program.port}`, { holder: 'another process', patience: PATIENCE });
+  }
+
+  /** Starts a service. It ends with the test whose context it gets, or by `stop`. Rejects if the program cannot be started. */
+  static async start(t?: TestContext, options: ServiceOptions = {}): Promise<Service> {
+    const program = await Program.start(options);
+    const service = new Service(program, await Proxy.start(program.port));
+    t?.after(() => service.stop());
     return service;
   }
 
-  private constructor(server: { close(f: () => void): void }, url: string, ttl: number) {
-    this.#server = server;
-    this.url = url;
-    this.#ttl = ttl;
+  /** Ends the service, and the clients of `client`. */
+  async stop(): Promise<void> {
+    const closing = Promise.all([...this.#clients, this.#others].map((client) => client.close()));
+    await within(closing, CLOSING, () => new Error('work goes on')).catch(() => {});
+    this.#proxy.stop();
+    await this.#program.stop();
   }
 
   /** A client of the service, which is closed with it. */
@@ -133,285 +87,212 @@ export class Service {
     return client;
   }
 
-  async stop(): Promise<void> {
-    await Promise.all(this.#clients.map((client) => client.close()));
-    const stopped = new Promise<void>((done) => this.#server.close(done));
-    this.#server.closeAllConnections?.();
-    await stopped;
+  /** Ends the lease of a resource now, as if its time to live had passed. Its holder learns of it with its next extend, after
+   * a third of its TTL at most. Rejects if no lease holds the resource. */
+  async end(resource: string): Promise<void> {
+    try {
+      await this.#others.breakAny(resource);
+    } catch (error) {
+      throw error instanceof Refused ? Object.assign(new Error(`no lease holds ${resource}`), { cause: error }) : error;
+    }
   }
 
-  /** Ends the lease of a resource now, as if its time to live had passed. Its holder learns of it with its next extend. */
-  end(resource: string): void {
-    const lease = this.#holders.get(resource);
-    if (!lease) throw new Error(`no lease holds ${resource}`);
-    this.#end(lease);
+  /** Has the next request carried out, and closes its connection in place of a response. Called twice, it is for two requests. */
+  loseNextResponse(): void {
+    this.#proxy.lose++;
   }
 
-  /** Has the next request carried out, and closes its connection in place of an answer. Called twice, it is for two requests. */
-  loseNextAnswer(): void {
-    this.#lose++;
-  }
-
-  /** How many answers were lost. */
+  /** How many responses were lost. */
   get lost(): number {
-    return this.#lost;
+    return this.#proxy.lost;
   }
 
-  /** Has another process hold the resources. */
-  hold(...resources: readonly string[]): Other {
-    if (!resources.length || resources.some((r) => this.#holders.has(r))) throw new Error(`another process cannot hold ${resources.join(', ')}: it is held`);
-    const lease = this.#grant({ holder: 'another process' }, [...resources].sort(), 0, '');
-    return { token: (lease.parts[0] as { token: number }).token, release: () => this.#end(lease) };
+  /** Has another process hold the resources until it releases them. Rejects if one of them is held. */
+  async hold(...resources: string[]): Promise<Other> {
+    let lease: Lease;
+    try {
+      lease = await this.#others.acquire(resources, { ttl: 3_600_000, wait: 0, patience: PATIENCE });
+    } catch (error) {
+      throw error instanceof Held ? Object.assign(new Error(`another process cannot hold ${resources.join(', ')}: it is held`), { cause: error }) : error;
+    }
+    return { token: lease.parts[0]?.token ?? 0, release: () => lease.release() };
   }
 
-  /** Resolves when so many requests wait for the resource. */
+  /** Waits until `n` requests wait for the resource. */
   async awaitWaiters(resource: string, n = 1): Promise<void> {
-    const waiting = () => this.#queue.filter((w) => resourcesOf(w.asked).includes(resource)).length;
-    while (waiting() < n) {
-      await new Promise<void>((changed) => {
-        const reader = () => {
-          this.#readers.delete(reader);
-          changed();
-        };
-        this.#readers.add(reader);
-      });
+    for (const end = now() + PATIENCE; (await this.#others.inspect(resource)).waiters < n; await sleep(10)) {
+      if (now() > end) throw new Error(`fewer than ${n} requests wait for ${resource}`);
     }
-  }
-
-  // Locks
-
-  /** What a request may have now: its resources, or the name and number of a slot. */
-  #free(asked: Asked, reserved: ReadonlySet<string>): readonly [names: readonly string[], slot: number] | undefined {
-    const taken = (name: string) => this.#holders.has(name) || reserved.has(name);
-    const names = resourcesOf(asked);
-    if (!asked.slots) return names.some(taken) ? undefined : [names, 0];
-    for (let n = 1; n <= asked.slots; n++) if (!taken(`${asked.resource}#slot${n}`)) return [[`${asked.resource}#slot${n}`], n];
-    return undefined;
-  }
-
-  #grant(asked: Asked, names: readonly string[], slot: number, key: string): Held {
-    const id = `lease-${this.#minted}`;
-    const lease: Held = { id, asked, parts: names.map((resource) => ({ resource, token: ++this.#minted })), slot, since: performance.now() };
-    this.#leases.set(id, lease);
-    for (const name of names) this.#holders.set(name, lease);
-    if (key) this.#keys.set(key, lease);
-    this.#changed();
-    return lease;
-  }
-
-  #end(lease: Held): void {
-    if (!this.#leases.delete(lease.id)) return;
-    for (const { resource } of lease.parts) this.#holders.delete(resource);
-    this.#wake();
-    this.#changed();
-  }
-
-  /** Grants what may be granted, in the order of arrival. */
-  #wake(): void {
-    const reserved = new Set<string>();
-    for (const waiter of [...this.#queue]) {
-      const free = this.#free(waiter.asked, reserved);
-      if (!free) {
-        resourcesOf(waiter.asked).forEach((name) => reserved.add(name));
-        continue;
-      }
-      this.#leave(waiter);
-      waiter.give(this.#grant(waiter.asked, ...free, waiter.key));
-    }
-  }
-
-  #leave(waiter: Waiter): void {
-    this.#queue = this.#queue.filter((other) => other !== waiter);
-  }
-
-  #changed(): void {
-    for (const reader of [...this.#readers]) reader();
-  }
-
-  #acquire(asked: Asked, headers: Headers, gone: Promise<void>): Reply | Promise<Reply> {
-    const names = resourcesOf(asked);
-    const key = headers['idempotency-key'] ?? '';
-    if (!names.length || names.some((name) => !name) || (asked.slots && names.length > 1)) return problem(400, 'invalid-request', 'Name a resource');
-    const known = this.#keys.get(key);
-    if (known && this.#leases.has(known.id)) return [200, this.#body(known)];
-    this.#queue = this.#queue.filter((w) => !key || w.key !== key); // its last poll
-    const free = this.#free(asked, new Set(this.#queue.flatMap((w) => resourcesOf(w.asked))));
-    if (free) return [201, this.#body(this.#grant(asked, ...free, key))];
-    return asked.wait_ms ? this.#wait(asked, key, headers['prefer'], gone) : this.#held(asked, 'lock-held');
-  }
-
-  async #wait(asked: Asked, key: string, prefer: string | undefined, gone: Promise<void>): Promise<Reply> {
-    const poll = prefer?.startsWith('wait=') ? Number(prefer.slice(5)) * 1000 : Infinity;
-    const since = performance.now();
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    let left = false;
-    let waiter: Waiter | undefined;
-    const lease = await new Promise<Held | undefined>((give) => {
-      waiter = { asked, key, since, give };
-      this.#queue.push(waiter);
-      timer = setTimeout(give, Math.min(asked.wait_ms as number, poll), undefined);
-      void gone.then(() => {
-        left = true;
-        give(undefined);
-      });
-      this.#changed();
-    });
-    clearTimeout(timer);
-    this.#queue = this.#queue.filter((other) => other !== waiter);
-    if (left && lease) this.#end(lease);
-    this.#wake();
-    if (!lease) return this.#held(asked, 'wait-timeout');
-    return [201, { ...this.#body(lease), waited_ms: Math.floor(performance.now() - since) }];
-  }
-
-  #held(asked: Asked, kind: string): Reply {
-    const resource = resourcesOf(asked).find((name) => this.#holders.has(name));
-    const waiters = this.#queue.length;
-    if (resource === undefined) return problem(409, kind, 'The resource is held', { holder: '', remaining_ms: 0, waiters });
-    return problem(409, kind, 'The resource is held', { resource, ...this.#holder(resource), waiters });
-  }
-
-  #holder(resource: string): { holder: string; fencing_token: number; remaining_ms: number } {
-    const { asked, parts } = this.#holders.get(resource) as Held;
-    return { holder: asked.holder ?? '', fencing_token: parts.find((p) => p.resource === resource)?.token ?? 0, remaining_ms: this.#ttl };
-  }
-
-  #cancel(key: string): Reply {
-    for (const waiter of this.#queue.filter((w) => key && w.key === key)) {
-      this.#leave(waiter);
-      waiter.give(undefined);
-    }
-    const lease = this.#keys.get(key);
-    if (lease) this.#end(lease);
-    this.#wake();
-    return [204];
-  }
-
-  #body(lease: Held): object {
-    const { asked, parts, slot } = lease;
-    const common = { lease_id: lease.id, ttl_ms: this.#ttl, validity_ms: this.#ttl, waited_ms: 0, max_hold_remaining_ms: null, holder: asked.holder ?? '', metadata: asked.metadata ?? null };
-    const resources = parts.map(({ resource, token }) => ({ resource, fencing_token: token }));
-    return parts.length > 1 ? { kind: 'bundle', ...common, resources } : { kind: 'lease', ...common, ...resources[0], ...(slot ? { slot } : {}) };
-  }
-
-  #ofLease(id: string, release: boolean): Reply {
-    const lease = this.#leases.get(id);
-    if (!lease) return problem(404, 'lease-not-held', 'The lease has ended');
-    if (!release) return [200, this.#body(lease)];
-    this.#end(lease);
-    return [204];
-  }
-
-  #break({ resource, fencing_token, any }: { resource: string; fencing_token?: number; any?: boolean }): Reply {
-    const lease = this.#holders.get(resource);
-    if (!lease) return problem(404, 'lock-not-held', 'No lease holds the resource');
-    if (!any && this.#holder(resource).fencing_token !== fencing_token) return problem(412, 'other-lease', 'Another lease holds the resource', { resource, ...this.#holder(resource), waiters: 0 });
-    this.#end(lease);
-    return [204];
-  }
-
-  #lock(resource: string): object {
-    const now = performance.now();
-    const waiting = this.#queue.filter((w) => resourcesOf(w.asked).includes(resource));
-    const queue = waiting.map((w) => ({ holder: w.asked.holder ?? '', waiting_ms: Math.floor(now - w.since) }));
-    const lease = this.#holders.get(resource);
-    const lock = { resource, held: Boolean(lease), waiters: queue.length, queue };
-    if (!lease) return lock;
-    return { ...lock, ...this.#holder(resource), ttl_ms: this.#ttl, held_ms: Math.floor(now - lease.since), metadata: lease.asked.metadata ?? null };
-  }
-
-  // Guarded records
-
-  #attempt(resource: string, kind: string, text: string | undefined, value: unknown): Reply {
-    if (text === undefined) return problem(428, 'token-required', 'Send the header Fencing-Token');
-    if (!/^[1-9]\d*$/.test(text)) return problem(400, 'invalid-request', 'The token is malformed');
-    const token = Number(text);
-    const record = this.#records.get(resource) ?? { token: 0, value: null, version: 0, attempts: [] };
-    this.#records.set(resource, record);
-    const accepted = token >= record.token;
-    const highest = record.token;
-    if (accepted) record.token = token;
-    if (accepted && kind === 'write') Object.assign(record, { value, version: record.version + 1 });
-    record.attempts.unshift({ fencing_token: token, highest_token: highest, kind, accepted, version: record.version, at: new Date().toISOString() });
-    return accepted ? this.#read(resource) : problem(412, 'stale-token', 'The fencing token is stale', { resource, presented: token, highest_token: highest });
-  }
-
-  #list(prefix: string): Reply {
-    const found = [...this.#records].filter(([resource]) => resource.startsWith(prefix)).sort();
-    return [200, { records: found.map(([resource, { token, version }]) => ({ resource, highest_token: token, version })) }];
-  }
-
-  #read(resource: string, history = false): Reply {
-    const record = this.#records.get(resource);
-    if (!record) return problem(404, 'record-not-found', 'The record was neither written nor claimed');
-    if (history) return [200, { resource, attempts: record.attempts }];
-    return [200, { resource, highest_token: record.token, value: record.value, version: record.version }];
-  }
-
-  // HTTP
-
-  async #serve(request: Incoming, response: Outgoing): Promise<void> {
-    if (request.url.startsWith('/events')) return this.#events(response);
-    const loses = this.#lose > 0 && request.url !== '/healthz';
-    if (loses) this.#lose--;
-    const gone = new Promise<void>((closed) => response.on('close', closed));
-    let text = '';
-    for await (const chunk of request) text += String(chunk);
-    const [status, body] = await this.#answer(request, text ? JSON.parse(text) : {}, gone);
-    if (loses) {
-      this.#lost++;
-      return request.socket.destroy();
-    }
-    response.writeHead(status, { 'Content-Type': status < 400 ? 'application/json' : 'application/problem+json', 'Fencelock-Server': 'testing' });
-    response.end(body && JSON.stringify(body));
-  }
-
-  async #answer({ method, url, headers }: Pick<Incoming, 'method' | 'url' | 'headers'>, body: any, gone: Promise<void>): Promise<Reply> {
-    const { pathname, searchParams } = new URL(url, this.url);
-    const lease = headers['fencelock-lease'] ?? '';
-    const routes: Readonly<Record<string, () => Reply | Promise<Reply>>> = {
-      'POST /locks': () => this.#acquire(body, headers, gone),
-      'GET /locks': () => [200, { locks: [...this.#holders.keys()].filter((r) => r.startsWith(searchParams.get('prefix') ?? '')).sort().map((r) => this.#lock(r)) }],
-      'POST /locks/batch': async () => [200, { results: await Promise.all((body.operations as BatchOperation[]).map((each) => this.#operation(each, gone))) }],
-      'POST /cancel': () => this.#cancel(headers['idempotency-key'] ?? ''),
-      'POST /breaks': () => this.#break(body),
-      'GET /leases/current': () => this.#ofLease(lease, false),
-      'POST /leases/current/extend': () => this.#ofLease(lease, false),
-      'DELETE /leases/current': () => this.#ofLease(lease, true),
-      'GET /guarded': () => this.#list(searchParams.get('prefix') ?? ''),
-      'GET /history': () => this.#read(searchParams.get('resource') ?? '', true),
-      'GET /healthz': () => [200, { status: 'ok' }],
-      'GET /readyz': () => [200, { ready: true, reason: '', quorum: 1, voting: 1, nodes: [] }],
-      'GET /whoami': () => [200, { name: '', rules: [{ prefix: '', right: 'admin' }] }],
-    };
-    const route = routes[`${method} ${pathname}`];
-    if (route) return route();
-    const [, head, name = ''] = pathname.split('/');
-    const resource = decodeURIComponent(name);
-    if (head === 'locks' && method === 'GET') return [200, this.#lock(resource)];
-    if (head !== 'guarded') return problem(404, 'not-found', 'No such operation');
-    if (method === 'GET') return this.#read(resource);
-    return this.#attempt(resource, method === 'POST' ? 'claim' : 'write', headers['fencing-token'], method === 'PUT' ? body : null);
-  }
-
-  /** One operation of a batch, as a request of its own. */
-  async #operation({ operation, idempotency_key, lease_id, body }: BatchOperation, gone: Promise<void>): Promise<object> {
-    const [method, url] = { acquire: ['POST', '/locks'], extend: ['POST', '/leases/current/extend'], release: ['DELETE', '/leases/current'] }[operation] as [string, string];
-    const headers = { 'idempotency-key': idempotency_key, 'fencelock-lease': lease_id };
-    const [status, answer] = await this.#answer({ method, url, headers }, body ?? {}, gone);
-    return { status, body: answer };
-  }
-
-  /** Says that something has changed, and not what: a reader looks. */
-  #events(response: Outgoing): void {
-    response.writeHead(200, { 'Content-Type': 'text/event-stream' });
-    response.write(': live\n\n');
-    const tell = () => response.write('event: gap\ndata: {}\n\n');
-    this.#readers.add(tell);
-    response.on('close', () => this.#readers.delete(tell));
   }
 }
 
-function problem(status: number, kind: string, title: string, members: object = {}): Reply {
-  return [status, { type: `/problems/${kind}`, title, status, detail: 'fencelock/testing answers so', ...members }];
+/** What this module uses of Node, whose types not every project has. */
+interface Process {
+  readonly stdout: Stream;
+  readonly stderr: Stream;
+  kill(signal?: string): void;
+  once(event: string, f: (about: Error & { code?: string }) => void): void;
+}
+interface Stream {
+  on(event: string, f: (data: { toString(encoding?: string): string }) => void): void;
+}
+interface Socket extends Stream {
+  write(data: unknown): void;
+  destroy(): void;
+}
+interface Host {
+  readonly env: Readonly<Record<string, string | undefined>>;
+  once(event: 'exit', f: () => void): void;
+  off(event: 'exit', f: () => void): void;
+}
+
+const host = (): Host => (globalThis as unknown as { process: Host }).process;
+
+/** A module of Node, by a name that bundlers for browsers do not see. */
+const node = async (name: string) => (await import(/* @vite-ignore */ `node:${name}`)) as any;
+
+/** The process of the service, or of the container that it runs in. It ends with this process. */
+class Program {
+  readonly #process: Process;
+  readonly #ended: Promise<void>;
+  readonly #remove: () => Promise<void>;
+  readonly #kill = (): void => this.#process.kill('SIGTERM');
+
+  private constructor(process: Process, readonly port: number, ended: Promise<void>, remove: () => Promise<void>) {
+    this.#process = process;
+    this.#ended = ended;
+    this.#remove = remove;
+    host().once('exit', this.#kill);
+  }
+
+  static async start({ ttl = 1500, program = host().env['FENCELOCK_PROGRAM'] }: ServiceOptions): Promise<Program> {
+    const [{ mkdtemp, rm }, { join }, { tmpdir }] = await Promise.all([node('fs/promises'), node('path'), node('os')]);
+    const folder: string = await mkdtemp(join(tmpdir(), 'fencelock-testing-'));
+    const remove = () => rm(folder, { recursive: true, force: true }) as Promise<void>;
+    const settings = {
+      FENCELOCK_DATA: join(folder, 'fencelock.db') as string, FENCELOCK_LISTEN: '127.0.0.1:0', FENCELOCK_ADMIN_LISTEN: '127.0.0.1:0',
+      FENCELOCK_BOOTSTRAP: 'new', FENCELOCK_DEFAULT_TTL: `${ttl}ms`, FENCELOCK_MAX_TTL: '24h',
+    };
+    try {
+      const ways: [string, ...string[]][] = [[program || 'fencelock', 'serve']];
+      if (!program) ways.push(inContainer(settings));
+      for (const [command, ...args] of ways) {
+        const running = await spawned(command, args, settings);
+        if (running) return new Program(running.process, await listening(running), running.ended, remove);
+      }
+      throw new Error('fencelock cannot be started: put it into PATH, name it in FENCELOCK_PROGRAM, or build its container image');
+    } catch (error) {
+      await remove();
+      throw error;
+    }
+  }
+
+  async stop(): Promise<void> {
+    host().off('exit', this.#kill);
+    this.#kill();
+    await within(this.#ended, PATIENCE, () => new Error('it does not end')).catch(() => this.#process.kill('SIGKILL'));
+    await this.#ended;
+    await this.#remove();
+  }
+}
+
+interface Running {
+  readonly process: Process;
+  readonly ended: Promise<void>;
+}
+
+/** Starts a command without the FENCELOCK variables of this process; undefined if there is none. */
+async function spawned(command: string, args: string[], settings: Record<string, string>): Promise<Running | undefined> {
+  const { spawn } = await node('child_process');
+  const others = Object.entries(host().env).filter(([name]) => !name.startsWith('FENCELOCK_'));
+  const process = spawn(command, args, { env: { ...Object.fromEntries(others), ...settings }, stdio: ['ignore', 'pipe', 'pipe'] }) as Process;
+  const ended = new Promise<void>((end) => process.once('close', () => end()));
+  const failure = await new Promise<(Error & { code?: string }) | undefined>((done) => {
+    process.once('spawn', () => done(undefined));
+    process.once('error', done);
+  });
+  if (failure && failure.code !== 'ENOENT') throw failure;
+  return failure ? undefined : { process, ended };
+}
+
+/** The port that a process says it listens on. What it says later is read, so that it never waits for that. */
+async function listening({ process, ended }: Running): Promise<number> {
+  let said = '';
+  const port = new Promise<number>((found) => {
+    for (const output of [process.stdout, process.stderr]) {
+      output.on('data', (data) => {
+        if (said.length < 1 << 16) said += data.toString('utf8');
+        const line = /"msg":"listening","addr":"[^"]*:(\d+)"/.exec(said);
+        if (line) found(Number(line[1]));
+      });
+    }
+  });
+  const failed = () => new Error(`fencelock did not start:\n${said}`);
+  try {
+    return await within(Promise.race([port, ended.then(() => Promise.reject(failed()))]), PATIENCE, failed);
+  } catch (error) {
+    process.kill('SIGTERM');
+    throw error;
+  }
+}
+
+/** The command that runs the service in a container which shares this host's network. */
+function inContainer(settings: Record<string, string>): [string, ...string[]] {
+  const variables = Object.entries({ ...settings, FENCELOCK_DATA: '/tmp/fencelock.db' }).flatMap(([name, value]) => ['--env', `${name}=${value}`]);
+  return ['docker', 'run', '--rm', '--network', 'host', '--tmpfs', '/tmp', ...variables, host().env['FENCELOCK_IMAGE'] || 'fencelock', 'serve'];
+}
+
+/** Stands between the clients and the service, to lose responses. */
+class Proxy {
+  lose = 0;
+  lost = 0;
+  #sockets = new Set<Socket>();
+  #server: { close(): void; address(): { port: number } };
+
+  private constructor(server: { close(): void; address(): { port: number } }) {
+    this.#server = server;
+  }
+
+  static async start(service: number): Promise<Proxy> {
+    const { connect, createServer } = await node('net');
+    const server = createServer({ noDelay: true }, (client: Socket) => proxy.#carry(client, connect({ port: service, host: '127.0.0.1', noDelay: true })));
+    const proxy = new Proxy(server);
+    await new Promise<void>((done, failed) => server.once('error', failed).listen(0, '127.0.0.1', done));
+    return proxy;
+  }
+
+  get port(): number {
+    return this.#server.address().port;
+  }
+
+  stop(): void {
+    this.#server.close();
+    for (const socket of this.#sockets) socket.destroy();
+  }
+
+  /** Carries bytes both ways until one side ends. A client sends its next request after it has read the response to the last,
+   * so what it sends is the one that a response is lost of. */
+  #carry(client: Socket, service: Socket): void {
+    let loses = false;
+    const end = () => {
+      for (const socket of [client, service]) socket.destroy();
+    };
+    for (const socket of [client, service]) {
+      this.#sockets.add(socket);
+      socket.on('error', end);
+      socket.on('close', () => {
+        this.#sockets.delete(socket);
+        end();
+      });
+    }
+    client.on('data', (data) => {
+      if (!loses && this.lose > 0 && !NOT_LOST.test(data.toString('latin1'))) {
+        this.lose--;
+        this.lost++;
+        loses = true;
+      }
+      service.write(data);
+    });
+    service.on('data', (data) => (loses ? end() : client.write(data)));
+  }
 }

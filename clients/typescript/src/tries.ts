@@ -9,8 +9,10 @@ const MAX_PAUSE = 1000;
 const MAX_POLL_PAUSE = 500; // after no response to a poll: its place is kept for two seconds
 const SHORT_POLL = 1000; // of the first poll after one that got no response
 export const GRACE = 1000; // after its wait, in which an acquire ends, and a release after work
+export const HURRY = 250; // for which work that was given up waits for its release
 const SHORTEST_LAST = 1000; // that the last try has, though patience ends earlier
 export const SHORTEST_TRY = 250;
+export const CLOSE_GRACE = 3000; // after the work, in which close ends
 export const ABANDON = 10_000; // to end what no caller waits for any more
 const LONGEST_WAIT = 600_000; // that a request may ask a server to wait
 
@@ -35,6 +37,8 @@ export class Tries {
   underWay = false;
   /** The outcomes of tries that were given up in batches. */
   readonly late: Late[] = [];
+  /** The failure that still lasts. */
+  last: Unavailable | undefined;
   readonly patience: number;
   readonly deadline: number;
   #waitUntil: number | undefined;
@@ -53,9 +57,9 @@ export class Tries {
   }
 
   /** What is left of the wait in the queue, and how much of it the next request waits. */
-  wait(): { left: number; kept: number } {
+  wait(crowded = false): { left: number; kept: number } {
     const left = Math.floor(Math.min(Math.max(0, (this.#waitUntil ?? 0) - now()), LONGEST_WAIT));
-    return { left, kept: Math.min(left, this.#poll) };
+    return { left, kept: Math.min(left, crowded ? SHORT_POLL : this.#poll) };
   }
 
   /** How long the next try may take beyond its wait, and when its server is probed, if it waits for `kept`.
@@ -84,12 +88,14 @@ export class Tries {
   failed(error: Unavailable): void {
     if (error.kind === '') this.#poll = Math.min(this.#poll, SHORT_POLL);
     this.#since = Math.min(this.#since, now());
+    this.last = error;
   }
 
   /** Notes a poll that ended without a grant, and returns the pause before the next one. */
   held(): number {
     this.queued = true;
     this.#since = Infinity;
+    this.last = undefined;
     this.#poll = Math.min(2 * this.#poll, this.#longestPoll);
     return (this.#pause = FIRST_PAUSE);
   }

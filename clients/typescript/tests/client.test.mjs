@@ -5,7 +5,7 @@ import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
 
-import { Client, Closed, Denied, FencelockError, Held, LeaseLost, OtherLease, Refused, StaleToken, Unavailable } from '../dist/esm/index.js';
+import { Client, Closed, Denied, FencelockError, Held, LeaseLost, OtherLease, Refused, StaleToken, Unavailable } from '../dist/index.mjs';
 import { Service } from './service.mjs';
 
 async function with_(use, options) {
@@ -78,6 +78,74 @@ it('a lease that nobody extends is lost a margin before its end', async (locks, 
     await sleep(Math.max(0, lease.until - performance.now()));
   }, { ttl: 6000, margin: 3000 }), /not extended in time/);
   assert.deepEqual(seen, ['lost', true, 'half a margin before the end']);
+});
+
+it('do and elect call onLost once, after the signal, and what it throws changes nothing', async (locks, service) => {
+  service.refuse[EXTEND] = [404, 'lease-not-held'];
+  for (const call of ['do', 'elect']) {
+    const told = [];
+    let terms = 0;
+    const work = async (lease, signal) => {
+      if (++terms === 2) return; // a leader stands again
+      await sleep(60_000, undefined, { signal }).catch(() => {});
+    };
+    const onLost = (loss) => {
+      told.push(loss);
+      throw new RangeError('of the callback');
+    };
+    const done = locks[call](call, work, { ttl: 900, onLost });
+    if (call === 'do') await assert.rejects(done, LeaseLost);
+    else await done;
+    assert.equal(told.length, 1, call);
+    assert.ok(told[0] instanceof LeaseLost);
+  }
+});
+
+test('a callback that raises, hangs, or returns a promise that rejects, ends neither renewal nor the process', async () => {
+  const ways = { throws: () => { throw new RangeError('of the callback'); }, rejects: async () => { throw new RangeError('of the callback'); }, hangs: () => new Promise(() => {}) };
+  const kept = (times, ttl, fail) => with_(async (_, service) => {
+    let calls = -Infinity; // of the credential while the work goes on
+    let told = 0;
+    const locks = new Client(service.url, { bearer: () => (++calls >= 1 && calls <= times ? fail() : 'token'), onRetry: fail, timeout: 1000 });
+    const end = new AbortController();
+    const work = locks.do('a', (lease, signal) => {
+      calls = 0;
+      service.arrived = () => service.trace.includes(EXTEND) && end.abort();
+      return sleep(60_000, undefined, { signal: AbortSignal.any([signal, end.signal]) }).catch(() => {});
+    }, { ttl, onLost: () => { told++; return fail(); } });
+    if (times === 1) await work;
+    else await assert.rejects(work, LeaseLost);
+    assert.deepEqual([service.trace.includes(EXTEND), told], times === 1 ? [true, 0] : [false, 1]);
+  });
+  await Promise.all(Object.values(ways).flatMap((fail) => [kept(1, 15_000, fail), kept(Infinity, 3000, fail)]));
+});
+
+it('the signals compare the clock when they are read', async (locks, service) => {
+  service.delay[EXTEND] = 60_000;
+  const told = [];
+  const blocked = async (lease, signal) => {
+    const mine = lease.signal;
+    assert.ok(!signal.aborted && !mine.aborted && signal.reason === undefined);
+    signal.addEventListener('abort', () => told.push('signal'));
+    while (performance.now() < lease.until); // no timer fires
+    assert.ok(mine.aborted && mine.reason instanceof LeaseLost);
+    assert.throws(() => signal.throwIfAborted(), LeaseLost);
+    assert.ok(signal.aborted && signal.reason instanceof LeaseLost && signal instanceof AbortSignal);
+    assert.throws(() => lease.check(), LeaseLost);
+  };
+  await assert.rejects(locks.do('a', blocked, { ttl: 1000, onLost: (loss) => told.push(loss instanceof LeaseLost) }), LeaseLost);
+  assert.deepEqual(told, ['signal', true]); // though the work ended before a timer could fire
+  const { signal } = await locks.do('a', (lease) => lease, { ttl: 60_000 });
+  assert.ok(!signal.aborted); // it was released
+});
+
+it('close ends soon after the work, though no server answers', async (locks, service) => {
+  service.delay['DELETE /leases/current'] = 3_600_000;
+  await new Promise((began) => {
+    locks.do('a', (lease, signal) => { began(); return sleep(3_600_000, undefined, { signal }); }).catch(() => {});
+  });
+  await locks.close();
+  assert.equal(service.trace.at(-1), 'DELETE /leases/current');
 });
 
 it('an error of the work comes first, unless it only says that the signal was aborted', async (locks, service) => {
@@ -521,13 +589,40 @@ it('a server that refuses batches gets single requests', async (locks, service) 
   assert.deepEqual(service.trace, ['POST /locks/batch', 'POST /locks', 'POST /locks', 'POST /locks', 'POST /leases/current/extend']);
 }, { batchAfter: 0 });
 
-it('slots are asked for, and a slot is not the resource', async (locks, service) => {
+it('slots nest: a slot joins by its name, and a free one is taken', async (locks, service) => {
   await locks.do('jobs', async (lease, signal) => {
-    assert.equal(lease.slot, 0); // this service has none
+    assert.deepEqual([lease.slot, lease.resource], [1, 'jobs#slot1']);
     await locks.do('jobs', (inner) => assert.equal(inner, lease), { slots: 3, signal });
-    await locks.do('jobs', (other) => assert.notEqual(other, lease), { signal });
+    await locks.do('jobs#slot1', (inner) => assert.equal(inner, lease), { signal });
+    const itself = (e) => e instanceof Refused && e.kind === 'would-wait-for-itself' && /holds jobs#slot1/.test(e.message);
+    await assert.rejects(locks.do('jobs#slot1', () => assert.fail('two at once')), itself);
+    await assert.rejects(locks.acquire('jobs', { slots: 1 }), itself); // there is no other
+    await locks.do('jobs', async (other) => {
+      assert.equal(other.slot, 2);
+      await assert.rejects(locks.acquire('jobs', { slots: 2 }), itself); // the work has both
+    }, { slots: 2 });
+    await locks.do('jobs', (other) => assert.equal(other.resource, 'jobs'), { signal }); // another lock
   }, { slots: 3 });
-  assert.deepEqual(service.calls.filter((c) => c.call === 'POST /locks').map((c) => c.body.slots), [3, undefined]);
+  assert.deepEqual(service.calls.filter((c) => c.call === 'POST /locks').map((c) => c.body.slots), [3, 2, undefined]);
+});
+
+it('a timeout that ends a wait says what it waited for', async (locks, service) => {
+  const timedOut = (e) => e.cause?.name === 'TimeoutError';
+  const waiting = (options) => locks.acquire('a', { signal: AbortSignal.timeout(200), ...options });
+  service.delay['POST /locks'] = 3_600_000; // as of one that waits in the queue
+  service.answers['GET /locks/a'] = { resource: 'a', held: true, holder: 'other', fencing_token: 7, remaining_ms: 9 };
+  await assert.rejects(waiting(), (e) => e instanceof Held && e.holder === 'other' && e.token === 7 && e.remaining === 9 && e.resource === 'a' && timedOut(e));
+  service.refuse['GET /locks/a'] = [403, 'forbidden'];
+  await assert.rejects(waiting(), (e) => e instanceof Held && e.holder === '' && timedOut(e));
+  service.refuse['GET /locks/a'] = [503, 'no-quorum'];
+  await assert.rejects(waiting(), (e) => e instanceof Unavailable && timedOut(e));
+  service.refuse['POST /locks'] = [503, 'no-quorum'];
+  service.delay = {};
+  await assert.rejects(locks.do('a', () => assert.fail('it ran'), { signal: AbortSignal.timeout(2000) }), (e) => e instanceof Unavailable && e.kind === 'no-quorum' && timedOut(e));
+  const before = AbortSignal.timeout(0);
+  await new Promise((aborted) => before.addEventListener('abort', aborted));
+  await assert.rejects(locks.acquire('a', { signal: before }), { name: 'TimeoutError' }); // nothing was sent
+  assert.ok(service.trace.includes('POST /cancel'));
 });
 
 it('many at once', async (locks, service) => {
@@ -550,8 +645,8 @@ it('close releases the leases of lock, and every later call is refused', async (
 });
 
 it('a lease shows its token and no secret', async (locks) => {
-  const lease = await locks.lock(['a', 'b\n\u202e']);
-  assert.match(inspect(lease), /^Lease of a token 1, b\\u\{a\}\\u\{202e\} token 1, valid for \d+ ms$/);
+  const lease = await locks.lock(['a', 'b\u202e']);
+  assert.match(inspect(lease), /^Lease of a token 1, b\\u\{202e\} token 1, valid for \d+ ms$/);
   assert.doesNotMatch(`${lease} ${inspect(lease)} ${JSON.stringify(lease)}`, /secret/);
 });
 
@@ -634,7 +729,7 @@ test('an answer that is not the service', async () => {
 });
 
 test('a long sleep does not end at once', async () => {
-  const { sleep: napping } = await import('../dist/esm/clock.js');
+  const { sleep: napping } = await import('../dist/cjs/clock.js');
   const signal = AbortSignal.timeout(50);
   await assert.rejects(napping(2 ** 40, signal), { name: 'TimeoutError' });
   await assert.rejects(napping(0, signal), { name: 'TimeoutError' });

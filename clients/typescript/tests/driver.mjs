@@ -2,8 +2,8 @@
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 
-import { Service } from '../dist/esm/testing.js';
-import { Client, Denied, FencelockError, Held, LeaseLost, Unavailable } from '../dist/esm/index.js';
+import { Client, Denied, FencelockError, Held, LeaseLost, Unavailable } from '../dist/index.mjs';
+import { Service } from './service.mjs';
 
 const NAMES = [[Held, 'held'], [LeaseLost, 'lost'], [Denied, 'denied'], [Unavailable, 'unavailable'], [FencelockError, 'refused']];
 
@@ -11,22 +11,72 @@ const say = (line) => process.stdout.write(`${JSON.stringify(line)}\n`);
 
 let client;
 let lease;
+let raises; // of the set-up
 
-const options = (order) => ({ ttl: order.ttl_ms || undefined, wait: order.wait_ms ?? 0 });
+class Raised extends Error {}
+
+/** A callback whose calls raise as the set-up says; undefined if it breaks none of the name. */
+function broken(callback, value) {
+  const each = raises.find((raise) => raise.callback === callback);
+  let calls = 0;
+  return each && (() => {
+    const n = ++calls;
+    if (n >= each.from && n < each.from + (each.times || Infinity)) throw new Raised(`the ${callback}'s own error`);
+    return value;
+  });
+}
+
+/** Gives an order up as it says: the second time changes nothing in this language, and is done all the same. */
+function caller({ cancel_after_ms: after, cancel_again_ms: again, deadline_ms: deadline }) {
+  if (deadline) return { signal: AbortSignal.timeout(deadline), done: () => {} };
+  const controller = new AbortController();
+  const timers = [after, after && again && after + again].filter(Boolean).map((ms) => setTimeout(() => controller.abort(), ms));
+  return { signal: after ? controller.signal : undefined, done: () => timers.forEach(clearTimeout) };
+}
+
+/** Works, or leads, as an order says. */
+async function term(lease, signal, order) {
+  say({ event: 'began' });
+  if (order.busy_ms) {
+    const end = performance.now() + order.busy_ms;
+    while (performance.now() < end);
+    if (signal.aborted) say({ event: 'notified' });
+  } else {
+    await sleep(order.work_ms, undefined, { signal }).catch(() => say({ event: 'notified' }));
+  }
+  say({ event: 'ended' });
+}
+
+/** Does what an order says with `call`, and gives it up and closes the client meanwhile, as the order says. */
+async function during(order, call) {
+  const { signal, done } = caller(order);
+  const closing = order.close_after_ms && sleep(order.close_after_ms).then(() => client.close());
+  const raise = broken('on_lost');
+  const onLost = order.on_lost ? () => { say({ event: 'on_lost' }); raise?.(); } : undefined;
+  try {
+    return await call({ ...options(order), margin: order.margin_ms, onLost, signal });
+  } catch (error) {
+    if (signal?.aborted && error === signal.reason) return { result: 'cancelled' };
+    throw error;
+  } finally {
+    done();
+    await closing;
+  }
+}
+
+const options = (order) => ({ ttl: order.ttl_ms, wait: order.wait_ms ?? 0, patience: order.patience_ms, slots: order.slots, minHold: order.min_hold_ms, maxHold: order.max_hold_ms, holder: order.holder });
 
 const orders = {
-  async acquire(order) {
-    const signal = order.cancel_after_ms ? AbortSignal.timeout(order.cancel_after_ms) : undefined;
-    try {
-      lease = await client.acquire(order.resource, { ...options(order), signal });
-    } catch (error) {
-      if (error === signal?.reason) return { result: 'cancelled' };
-      throw error;
-    }
-    return { result: 'acquired', token: lease.token, validity_ms: Math.floor(lease.validity) };
+  acquire(order) {
+    lease = undefined;
+    return during(order, async ({ margin, onLost, ...rest }) => {
+      lease = await client.acquire(order.resources ?? order.resource, rest);
+      return { result: 'acquired', token: lease.token, validity_ms: Math.floor(lease.validity) };
+    });
   },
 
   async release() {
+    if (!lease) return { result: 'none' };
     await lease.release();
     return { result: 'released' };
   },
@@ -36,18 +86,37 @@ const orders = {
     return { result: 'paused' };
   },
 
-  async work(order) {
-    const work = async (_, signal) => {
-      say({ event: 'began' });
+  work(order) {
+    return during(order, async (options) => {
+      await client.do(order.resource, (lease, signal) => term(lease, signal, order), options);
+      return { result: 'worked' };
+    });
+  },
+
+  elect(order) {
+    return during(order, async (options) => ({ result: await client.elect(order.resource, async (lease, signal) => {
+      await term(lease, signal, order);
+      return 'resigned';
+    }, options) }));
+  },
+
+  async burst(order) {
+    const end = sleep(order.work_ms);
+    const each = (n, f) => Promise.all(Array.from({ length: n }, (_, i) => f(i)));
+    const kept = await each(order.keep, (i) => client.lock(`${order.resource}/kept/${i}`, { ttl: order.ttl_ms, wait: 0 }));
+    let done = 0;
+    await each(order.calls, async (i) => {
       try {
-        await sleep(order.work_ms, undefined, { signal });
-      } catch {
-        say({ event: 'notified' });
+        await (await client.acquire(`${order.resource}/${i}`, options(order))).release();
+        done++;
+      } catch (error) {
+        failure(error);
       }
-      say({ event: 'ended' });
-    };
-    await client.do(order.resource, work, options(order));
-    return { result: 'worked' };
+    });
+    await end;
+    const held = kept.filter((lease) => !lease.lost).length;
+    await Promise.all(kept.map((lease) => lease.finish()));
+    return { result: 'burst', done, kept: held };
   },
 
   async inside(order) {
@@ -86,9 +155,11 @@ const orders = {
 };
 
 function failure(error) {
+  for (let cause = error; cause; cause = cause.cause) if (cause instanceof Raised) return { result: 'raised', message: error.message };
+  if (error instanceof RangeError || error instanceof TypeError) return { result: 'refused', message: error.message };
   const name = NAMES.find(([kind]) => error instanceof kind);
   if (!name) throw error;
-  return { result: name[1], message: error.message };
+  return { result: name[1], timed_out: error.cause?.name === 'TimeoutError', message: error.message };
 }
 
 async function obey(order) {
@@ -102,8 +173,8 @@ async function obey(order) {
 // The first requests of a process also load and compile what makes them, which takes a busy
 // machine longer than the scenarios allow a request: these are to a service of its own.
 async function warmUp() {
-  const service = await Service.start(undefined, { ttl: 60_000 }); // no pause ends its leases
-  const warm = service.client({ timeout: 10_000 });
+  const service = await new Service().start(); // no lease of its ends
+  const warm = new Client(service.url, { timeout: 10_000 });
   for (let n = 0; n < 3; n++) await warm.do('nothing', (granted) => granted.extend());
   await service.stop();
 }
@@ -112,7 +183,11 @@ for await (const line of createInterface({ input: process.stdin })) {
   const order = JSON.parse(line);
   if (order.servers) {
     if (!client) await warmUp();
-    client = new Client(order.servers, { timeout: order.timeout_ms, patience: order.patience_ms, batchAfter: process.argv.includes('batches') ? 0 : undefined });
+    raises = order.raises ?? [];
+    client = new Client(order.servers, {
+      timeout: order.timeout_ms, patience: order.patience_ms, batchAfter: process.argv.includes('batches') ? 0 : undefined,
+      bearer: broken('credential', 'a-credential'), onRetry: broken('on_retry'),
+    });
     say({ result: 'ready' });
   } else {
     say(await obey(order));

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { Client, Held } from '../dist/esm/index.js';
+import { Client, Held } from '../dist/index.mjs';
 
 const one = new Client(process.env.FENCELOCK_URL);
 const other = new Client(process.env.FENCELOCK_URL, { holder: 'other' });

@@ -4,7 +4,7 @@ import { createRequire } from 'node:module';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { randomInt, randomUUID } from 'node:crypto';
 
-import { Client, fenced, FencelockError } from '../dist/esm/index.js';
+import { Client, fenced, FencelockError } from '../dist/index.mjs';
 
 const pg = createRequire(import.meta.url)('pg');
 const [servers, deposits, ttl] = [process.argv[2], Number(process.argv[3]), Number(process.argv[4])];

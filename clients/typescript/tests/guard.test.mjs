@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
 import { after, test } from 'node:test';
 
-import { Client, fenced, guardError, LeaseLost, Refused, StaleToken } from '../dist/esm/index.js';
+import { Client, fenced, guardError, LeaseLost, Refused, StaleToken } from '../dist/index.mjs';
 import { Service } from './service.mjs';
 
 const pg = createRequire(import.meta.url)('pg');
@@ -40,6 +40,16 @@ test('a deposit under a token, through a pool and through a client', async () =>
   await connected(async (client) => fenced(client, await leaseOf({ 'accounts/1': 6 }), (tx) => { assert.equal(tx, client); return set(tx, 1, 8); }));
   assert.equal(await balance(1), 8);
   assert.equal(pool.idleCount, pool.totalCount);
+});
+
+test('a session that is idle when its lease is over is ended, and keeps no later one waiting', async () => {
+  const lease = await leaseOf({ 'accounts/1': 7 }, 8000);
+  await fenced(pool, lease, async (tx) => {
+    const { rows: [{ idle, wait }] } = await tx.query("SELECT current_setting('idle_in_transaction_session_timeout')::interval AS idle, current_setting('lock_timeout')::interval AS wait");
+    const milliseconds = ({ seconds = 0, milliseconds = 0 }) => 1000 * seconds + milliseconds;
+    assert.ok(milliseconds(idle) > 1000 && milliseconds(idle) <= 9000, String(milliseconds(idle))); // of a lease that has been valid for a while, less
+    assert.equal(milliseconds(idle), milliseconds(wait) + 1000);
+  });
 });
 
 test('a stale token writes nothing, and says which is the highest', async () => {

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
 import { after, test } from 'node:test';
 
-import { Client, fenced, guardError, LeaseLost, Refused, StaleToken } from '../dist/esm/index.js';
+import { Client, fenced, guardError, LeaseLost, Refused, StaleToken } from '../dist/index.mjs';
 import { Service } from './service.mjs';
 
 const require = createRequire(import.meta.url);
@@ -56,6 +56,17 @@ for (const [name, pool] of Object.entries(pools)) {
     assert.deepEqual([await balance(1), await balance(2)], [token, token]);
     await assert.rejects(fenced(pool, await leaseOf({ 'accounts/1': token - 1 }), () => assert.fail('it ran')), (e) =>
       e instanceof StaleToken && e.presented === token - 1 && e.highest === token && e.resource === 'accounts/1' && /still valid here.*another fencelock cluster/.test(e.message));
+  });
+
+  test(`${name}: a connection that is idle when its lease is over is ended, and the pool gets it back as it was`, async () => {
+    token += 10;
+    const timeout = async (c) => (await rows(c, 'SELECT @@SESSION.idle_transaction_timeout AS s, @@GLOBAL.idle_transaction_timeout AS g'))[0];
+    const kept = await new Promise((ok, no) => (pool.Promise ? pool.getConnection().then(ok, no) : pool.getConnection((e, c) => (e ? no(e) : ok(c)))));
+    const inside = await fenced(kept, await leaseOf({ 'accounts/7': token }, 8000), (c) => timeout(c));
+    assert.ok(inside.s >= 2 && inside.s <= 9, String(inside.s));
+    const after = await timeout(kept);
+    assert.equal(after.s, after.g);
+    kept.release();
   });
 
   test(`${name}: an error rolls back, a row that was not claimed is refused, and nothing stays claimed`, async () => {

@@ -86,7 +86,9 @@ export class Service {
       this.held.clear();
       return [204];
     }
-    const names = body.resources ?? [body.resource ?? 'r'];
+    const slot = [...Array(body.slots ?? 0).keys()].map((i) => i + 1).find((n) => !this.held.has(`${body.resource}#slot${n}`));
+    if (body.slots && !slot) return problem(409, 'lock-held');
+    const names = body.resources ?? [slot ? `${body.resource}#slot${slot}` : body.resource ?? 'r'];
     if (call === 'POST /locks') {
       if (this.exclusive && names.some((n) => this.held.has(n))) return problem(409, 'lock-held');
       for (const n of names) this.held.add(n);
@@ -95,7 +97,7 @@ export class Service {
     const ttl = body.ttl_ms ?? 30_000;
     const token = this.#granted.get(key) ?? this.#tokens;
     const parts = names.map((resource) => ({ resource, fencing_token: token, fencing_proof: 'secret-proof' }));
-    const lease = { lease_id: 'secret-id', ttl_ms: ttl, validity_ms: ttl - 2, waited_ms: 0, ...(parts.length > 1 ? { resources: parts } : parts[0]) };
+    const lease = { lease_id: 'secret-id', ttl_ms: ttl, validity_ms: ttl - 2, waited_ms: 0, ...(slot ? { slot } : {}), ...(parts.length > 1 ? { resources: parts } : parts[0]) };
     return [200, lease];
   }
 }

@@ -5,7 +5,7 @@
 // time is 1.2 to 1.6 times that of the bare loop, and varies.
 import crypto from 'node:crypto';
 
-import { Client } from '../dist/esm/index.js';
+import { Client } from '../dist/index.mjs';
 
 const [url, rounds, pairs] = [process.argv[2], Number(process.argv[3]), Number(process.argv[4])];
 const locks = new Client(url);

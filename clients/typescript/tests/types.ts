@@ -38,9 +38,10 @@ export async function inMariadb(promises: MysqlPool, callbacks: CallbackPool, co
 
 export async function inTests(t: { after(f: () => void): void }): Promise<void> {
   const service = await Service.start(t);
-  const other = service.hold('a');
+  const other = await service.hold('a');
   await service.client({ holder: 'me' }).inspect('a');
-  other.release();
+  await other.release();
+  await service.end('a');
 }
 
 export async function use(pool: Pool, client: Tx): Promise<number> {

@@ -3,9 +3,6 @@ import { Lease } from './lease.js';
 /** A lease that a `do` took and that others in its work may join, or would wait for. */
 export interface Held {
     readonly owner: object;
-    readonly kind: string;
-    readonly asked: readonly string[];
-    readonly slots: boolean;
     readonly servers: readonly string[];
     readonly lease: Lease;
     readonly over: boolean;

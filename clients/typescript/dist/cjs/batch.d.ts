@@ -33,10 +33,12 @@ export declare function operationOf({ method, path, headers, body, probe }: {
 }): Operation | undefined;
 export declare class Batcher {
     #private;
-    constructor(after: number, send: (body: string, authorization: string, signal: AbortSignal) => Promise<Reply>);
+    constructor(after: number, mostBatches: number, refused: {
+        until: number;
+    }, send: (body: string, authorization: string, signal: AbortSignal) => Promise<Reply>);
     /** The reply to an operation, or ALONE if it is to be sent alone: `ended` must follow then. When `signal` is aborted it
      * rejects with the reason, and `left` gets the outcome if there will be one, undefined if it was not sent. */
-    gather(operation: Operation, signal: AbortSignal, left: (late: Late | undefined) => void): Promise<Reply | typeof ALONE>;
+    gather(operation: Operation, signal: AbortSignal, left: (late: Late | undefined) => void, sent: () => void): Promise<Reply | typeof ALONE>;
     /** Says that a request is not under way any more. */
     ended(): void;
 }

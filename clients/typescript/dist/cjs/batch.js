@@ -35,29 +35,33 @@ class Batcher {
     #after;
     #send;
     #underWay = 0; // requests, of one call or of several
+    #batches = 0; // of them of several
+    #mostBatches;
     #waiting = [];
     #timer;
-    #refused = 0; // until then no batch is sent
-    constructor(after, send) {
+    #refused; // until then the server is sent no batch
+    constructor(after, mostBatches, refused, send) {
         this.#after = after;
+        this.#mostBatches = mostBatches;
+        this.#refused = refused;
         this.#send = send;
     }
     /** The reply to an operation, or ALONE if it is to be sent alone: `ended` must follow then. When `signal` is aborted it
      * rejects with the reason, and `left` gets the outcome if there will be one, undefined if it was not sent. */
-    async gather(operation, signal, left) {
-        if (this.#after < 0 || this.#underWay < this.#after || (0, clock_js_1.now)() < this.#refused) {
+    async gather(operation, signal, left, sent) {
+        if (this.#after < 0 || this.#underWay < this.#after || (0, clock_js_1.now)() < this.#refused.until) {
             this.#underWay++;
             return exports.ALONE;
         }
         let settle = () => { };
         let fail = () => { };
         const outcome = new Promise((resolve, reject) => [settle, fail] = [resolve, reject]);
-        const gathered = { ...operation, batch: undefined, outcome, settle, fail };
+        const gathered = { ...operation, batch: undefined, outcome, settle, fail, sent };
         this.#waiting.push(gathered);
         if (this.#waiting.length === 1) {
             clearTimeout(this.#timer);
             this.#timer = setTimeout(() => {
-                while (this.#waiting.length)
+                while (this.#ready())
                     this.#sendNext();
             }, GATHER_AT_MOST);
         }
@@ -79,8 +83,11 @@ class Batcher {
     /** Says that a request is not under way any more. */
     ended() {
         this.#underWay--;
-        while (this.#underWay < this.#after && this.#waiting.length)
+        while (this.#underWay < this.#after && this.#ready())
             this.#sendNext();
+    }
+    #ready() {
+        return this.#waiting.length > 0 && this.#batches < this.#mostBatches;
     }
     /** Sends the first that waits, with all others that can be in its batch. */
     #sendNext() {
@@ -98,9 +105,12 @@ class Batcher {
         this.#underWay++;
         if (calls.length === 1 && this.#after > 0)
             return calls[0]?.settle(exports.ALONE);
+        this.#batches++;
         const batch = { waiting: calls.length, abort: new AbortController() };
-        for (const each of calls)
+        for (const each of calls) {
             each.batch = batch;
+            each.sent();
+        }
         void this.#perform(calls, batch);
     }
     /** The caller of a call has given up. */
@@ -125,7 +135,7 @@ class Batcher {
             const reply = await this.#send(`{"operations":[${calls.map((each) => each.text).join()}]}`, calls[0]?.authorization ?? '', batch.abort.signal);
             const results = resultsOf(reply, calls.length);
             if (!results && refusesBatches(reply.status)) {
-                this.#refused = (0, clock_js_1.now)() + NO_BATCHES_FOR;
+                this.#refused.until = (0, clock_js_1.now)() + NO_BATCHES_FOR;
                 this.#underWay += calls.length;
                 for (const each of calls)
                     each.settle(exports.ALONE);
@@ -139,7 +149,10 @@ class Batcher {
                 each.fail(error);
         }
         finally {
+            this.#batches--;
             this.ended();
+            if (this.#ready())
+                this.#sendNext(); // what gathered meanwhile
         }
     }
 }

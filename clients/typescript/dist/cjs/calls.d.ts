@@ -1,19 +1,9 @@
-/** Sends calls: to which server, and how often. docs/reference/clients.md has the rules. */
-import { FencelockError, Unavailable } from './errors.js';
-import { Answer, Fetch, Listener, Server } from './server.js';
+/** Sends calls: to which server, and how often. docs/how-to/write-a-client.md has the rules. */
+import { FencelockError } from './errors.js';
+import { Bearer, Retry } from './options.js';
+import { Fetch } from './platform.js';
+import { Answer, Listener, Server } from './server.js';
 import { Bounds, Tries } from './tries.js';
-/** A call that failed and is repeated. */
-export interface Retry {
-    /** Of the last try. */
-    readonly error: Unavailable;
-    /** So far. */
-    readonly tries: number;
-    /** Milliseconds since the first failure that still lasts. */
-    readonly failing: number;
-    /** Milliseconds before the next try. */
-    readonly pause: number;
-}
-export declare type Bearer = string | (() => string | Promise<string>);
 export interface CallSettings {
     readonly servers: string | readonly string[];
     readonly bearer: Bearer | undefined;
@@ -55,11 +45,11 @@ export declare class Calls {
     constructor(settings: CallSettings);
     /** Has idle wait for what is under way. */
     counted<T>(f: () => Promise<T>): Promise<T>;
-    /** Does what no caller waits for; if it fails, TTLs end what it was to end. */
-    inBackground(f: () => Promise<unknown>): void;
-    /** Resolves when nothing is under way any more. */
-    idle(): Promise<void>;
-    tries(bounds: Bounds): Tries;
+    /** Does what no caller waits for, until the signal that it gets is aborted; if it fails, TTLs end what it was to end. */
+    inBackground(f: (signal: AbortSignal) => Promise<unknown>): void;
+    /** Resolves when no call is under way any more, and what is in the background is over, or has had so many milliseconds. */
+    idle(milliseconds: number): Promise<void>;
+    tries(bounds: Bounds, patience?: number): Tries;
     /** Sends a call until a server answers it for good, its deadline has come, or none has for as long
      * as the client is patient. Every call but one that is to be sent `once` may be sent twice: an acquire carries
      * a key, a break the token of the lease, and the others change nothing twice. It rejects with the reason of the call's signal when that is aborted. */

@@ -1,5 +1,5 @@
 "use strict";
-/** Sends calls: to which server, and how often. docs/reference/clients.md has the rules. */
+/** Sends calls: to which server, and how often. docs/how-to/write-a-client.md has the rules. */
 Object.defineProperty(exports, "__esModule", { value: true });
 exports.Calls = void 0;
 const clock_js_1 = require("./clock.js");
@@ -16,6 +16,7 @@ class Calls {
     #settings;
     #busy = 0; // what idle waits for
     #idle = []; // called when nothing is busy any more
+    #background = new Map(); // what no caller waits for
     #first = 0; // the server that answered last
     #slowest = tries_js_1.SHORTEST_TRY; // how long a recent answer took; old ones fade
     constructor(settings) {
@@ -42,17 +43,26 @@ class Calls {
                 this.#idle.splice(0).forEach((idle) => idle());
         }
     }
-    /** Does what no caller waits for; if it fails, TTLs end what it was to end. */
+    /** Does what no caller waits for, until the signal that it gets is aborted; if it fails, TTLs end what it was to end. */
     inBackground(f) {
-        this.counted(f).catch(() => { });
+        const stop = new AbortController();
+        const done = f(stop.signal).then(() => { }, () => { }).finally(() => this.#background.delete(stop));
+        this.#background.set(stop, done);
     }
-    /** Resolves when nothing is under way any more. */
-    async idle() {
+    /** Resolves when no call is under way any more, and what is in the background is over, or has had so many milliseconds. */
+    async idle(milliseconds) {
         if (this.#busy > 0)
             await new Promise((idle) => this.#idle.push(idle));
+        const given = setTimeout(() => {
+            for (const stop of this.#background.keys())
+                stop.abort();
+        }, milliseconds);
+        while (this.#background.size > 0)
+            await Promise.all(this.#background.values());
+        clearTimeout(given);
     }
-    tries(bounds) {
-        return new tries_js_1.Tries(bounds, this.#settings.patience, this.#settings.poll);
+    tries(bounds, patience = this.#settings.patience) {
+        return new tries_js_1.Tries(bounds, patience, this.#settings.poll);
     }
     /** Sends a call until a server answers it for good, its deadline has come, or none has for as long
      * as the client is patient. Every call but one that is to be sent `once` may be sent twice: an acquire carries
@@ -71,7 +81,7 @@ class Calls {
     /** Reads events from one of the servers, another one for each n. */
     async listen(n, path, listener) {
         const server = this.servers[(this.#first + n) % this.servers.length];
-        await server.listen(path, await this.#authorization(), this.timeout, listener);
+        await server.listen(path, await this.#authorization(this.timeout, listener.signal), this.timeout, listener);
     }
     /** The pause before the next try; it throws the error if there is to be none. */
     #pause(call, tries, error) {
@@ -84,7 +94,7 @@ class Calls {
         if (tries.over(pause))
             throw error;
         if (!call.quiet)
-            this.#settings.onRetry?.({ error, tries: tries.number, failing: tries.failing(), pause });
+            (0, clock_js_1.tell)(this.#settings.onRetry, { error, tries: tries.number, failing: tries.failing(), pause });
         return pause;
     }
     /** Asks each server once, beginning with the one that answered last. */
@@ -118,36 +128,64 @@ class Calls {
         return Math.min(this.timeout, Math.max(tries_js_1.SHORTEST_TRY, 4 * this.#slowest) * 2 ** tries.silent);
     }
     async #ask(server, call, tries, unasked) {
-        const { operation, resource, method, path, signal } = call;
+        const { operation, resource, signal } = call;
         const what = resource ? `${operation} ${(0, errors_js_1.shown)(resource)}` : operation;
-        const { left, kept } = tries.wait();
-        const { limit, probe } = tries.limit(this.#tryLimit(call, tries), unasked, kept);
-        if (limit <= 0)
-            return (0, errors_js_1.unavailable)(what, resource, 'no response in time');
-        const headers = await this.#headers(call, kept < left ? kept : 0);
-        const body = call.body && JSON.stringify(call.body(left));
-        tries.number++;
-        tries.underWay = true;
-        const asked = (0, clock_js_1.now)();
-        const overall = Math.min(limit + kept, tries.deadline - asked);
+        let authorization;
         try {
-            const answer = await server.ask({ operation: what, resource, method, path, headers, body, limit: overall, probe, signal, late: (outcome) => tries.late.push(outcome) });
-            tries.underWay = false;
-            this.#answered(asked, kept);
-            return answer;
+            authorization = await this.#authorization(Math.min(this.timeout, tries.deadline - (0, clock_js_1.now)()), signal);
+        }
+        catch (error) {
+            if (signal?.aborted)
+                throw signal.reason;
+            if (!(error instanceof server_js_1.NoAnswer))
+                throw error;
+            tries.number++;
+            return noAnswer(what, resource, server, error);
+        }
+        try {
+            return await this.#try(server, call, what, tries, unasked, authorization);
         }
         catch (error) {
             if (signal?.aborted)
                 throw signal.reason;
             tries.underWay = false;
             if (error instanceof errors_js_1.FencelockError)
-                this.#answered(asked, kept);
-            if (error instanceof errors_js_1.FencelockError)
                 return tries.done(call, error) ? { sent: (0, clock_js_1.now)(), body: {} } : error;
             if (!(error instanceof server_js_1.NoAnswer))
                 throw error;
             tries.ambiguous ||= error.sent;
-            return Object.assign((0, errors_js_1.unavailable)(what, resource, `${server.url}: ${error.message}`), { url: server.url });
+            return noAnswer(what, resource, server, error);
+        }
+    }
+    async #try(server, call, what, tries, unasked, authorization) {
+        const { resource, method, path, signal } = call;
+        const { left, kept } = tries.wait(server.crowded);
+        const { limit, probe } = tries.limit(this.#tryLimit(call, tries), unasked, kept);
+        if (limit <= 0)
+            return (0, errors_js_1.unavailable)(what, resource, 'no response in time');
+        const headers = this.#headers(call, authorization, kept < left ? kept : 0);
+        const body = call.body && JSON.stringify(call.body(left));
+        tries.number++;
+        tries.underWay = true;
+        let asked = (0, clock_js_1.now)();
+        const sent = () => {
+            asked = (0, clock_js_1.now)();
+        };
+        // What the first try waits for its turn here does not count, up to the time of a try.
+        const until = tries.deadline + (tries.number === 1 ? this.timeout : 0);
+        let answered = true;
+        try {
+            const answer = await server.ask({ operation: what, resource, method, path, headers, body, limit: limit + kept, until, waits: kept > 0, probe, signal, sent, late: (outcome) => tries.late.push(outcome) });
+            tries.underWay = false;
+            return answer;
+        }
+        catch (error) {
+            answered = error instanceof errors_js_1.FencelockError;
+            throw error;
+        }
+        finally {
+            if (answered && !signal?.aborted)
+                this.#answered(asked, kept);
         }
     }
     /** Notes what an answer took; one that waited in the queue says nothing. */
@@ -155,26 +193,44 @@ class Calls {
         if (waited === 0)
             this.#slowest = Math.max((0, clock_js_1.now)() - asked, 0.9 * this.#slowest);
     }
-    async #headers(call, poll) {
-        const headers = { ...call.headers, ...(await this.#authorization()) };
+    #headers(call, authorization, poll) {
+        const headers = { ...call.headers, ...authorization };
         if (call.body)
             headers['Content-Type'] = 'application/json';
         if (poll)
             headers['Prefer'] = `wait=${poll / 1000}`; // it keeps the place in the queue
         return headers;
     }
-    async #authorization() {
+    /** A function for the bearer token that fails, or takes longer than `limit`, is as a server that does not answer: the next
+     * try calls it again. */
+    async #authorization(limit, signal) {
         const { bearer } = this.#settings;
         if (bearer === undefined)
             return {};
-        return { Authorization: `Bearer ${credential(typeof bearer === 'string' ? bearer : await bearer())}` };
+        if (typeof bearer === 'string')
+            return authorizationOf(bearer);
+        try {
+            const given = bearer();
+            return authorizationOf(typeof given === 'string' ? given : await (0, clock_js_1.within)(given, limit, () => new Error('it took too long'), signal));
+        }
+        catch (error) {
+            if (signal?.aborted)
+                throw signal.reason;
+            throw new server_js_1.NoAnswer(`the bearer token cannot be had: ${error instanceof Error ? error.message : String(error)}`, false, error);
+        }
     }
 }
 exports.Calls = Calls;
+function noAnswer(what, resource, server, error) {
+    const failure = (0, errors_js_1.unavailable)(what, resource, `${server.url}: ${error.message}`);
+    if (error.cause !== undefined)
+        failure.cause = error.cause;
+    return Object.assign(failure, { url: server.url });
+}
 /** A bearer token without the white space around it. What fetch says of a wrong one shows it. */
-function credential(bearer) {
+function authorizationOf(bearer) {
     const text = bearer.trim();
     if (!/^[!-~]+$/.test(text))
         throw new TypeError('the bearer token is empty, or has characters that no token has');
-    return text;
+    return { Authorization: `Bearer ${text}` };
 }

@@ -1,59 +1,7 @@
-import { Bearer, Retry } from './calls.js';
-import { Disposable, KeepOptions, Lease, Part } from './lease.js';
-import { Fetch } from './server.js';
+import { Disposable, Lease, Part } from './lease.js';
+import { AcquireOptions, ClientOptions, LockOptions, WatchOptions } from './options.js';
+import { Signal } from './platform.js';
 import { Attempt, GuardedRecord, LockState } from './state.js';
-/** Settings of a client; times in milliseconds. */
-export interface ClientOptions {
-    /** The caller's credential, or what is called for it before each request. White space around it is dropped. */
-    bearer?: Bearer | undefined;
-    /** A public label that leases show. */
-    holder?: string | undefined;
-    /** The most that one try at one server takes, beyond what it waits in the queue; 5000. A try ends
-     * earlier when its answer is overdue by what answers have taken: the next server is asked then. */
-    timeout?: number | undefined;
-    /** For how long a call is repeated that fails, from its first failure: that no server responds,
-     * or none has a quorum; 15000. Then it rejects with Unavailable. Every server is asked at least
-     * once; a wait in the queue is no failure. An acquire with `wait` ends a second after it at most, whatever
-     * the servers do, and a lease that is kept alive is extended for as long as it lives. */
-    patience?: number | undefined;
-    /** How long one request waits in the queue at the longest; 45000. A longer wait is several
-     * requests, which keep the place. Whole seconds, less than the time limits of proxies: 60 in
-     * nginx and most load balancers of clouds, 50 in Debian's HAProxy, 15 in Envoy. */
-    poll?: number | undefined;
-    /** How many requests may be under way to a server before further ones (acquires with a `wait` of 0, extends and
-     * releases) gather for up to 5 ms, to be sent together in one POST /locks/batch; 2. Each has its own outcome and time
-     * limit. 0 sends every such call in a batch, and a negative number none. */
-    batchAfter?: number | undefined;
-    /** Called for every try that failed and is repeated. */
-    onRetry?: ((retry: Retry) => void) | undefined;
-    /** Sends the requests: a fetch with another dispatcher, for TLS of one's own. */
-    fetch?: Fetch | undefined;
-}
-/** What to acquire; times in milliseconds. What is left out is left to the service. */
-export interface AcquireOptions {
-    /** How long the lease lives unless it is extended. */
-    ttl?: number | undefined;
-    /** How long to wait in the queue: 0 tries once; without it, for as long as it takes. */
-    wait?: number | undefined;
-    /** From the grant, for how long the resource stays taken though it is released; at most the TTL. */
-    minHold?: number | undefined;
-    /** From the grant, after which the lease is not extended. */
-    maxHold?: number | undefined;
-    /** Takes one of this many slots of the resource, 1 to 32, which `lease.resource` names and
-     * `lease.slot` numbers, each with tokens of its own: a semaphore. */
-    slots?: number | undefined;
-    /** A public label that the lease shows instead of the client's. */
-    holder?: string | undefined;
-    /** A JSON value that the lease shows to all callers. */
-    metadata?: unknown;
-    /** Aborted, a wait for the lease ends with the signal's reason. */
-    signal?: AbortSignal | undefined;
-}
-export declare type LockOptions = AcquireOptions & KeepOptions;
-export interface WatchOptions {
-    /** Aborted, the watch rejects with the signal's reason. */
-    signal?: AbortSignal | undefined;
-}
 export interface Client extends Disposable {
 }
 /** Talks to one lock service through any of its servers. */
@@ -66,16 +14,18 @@ export declare class Client {
      *
      * The signal that work gets is aborted with LeaseLost when the lease is lost, a margin before its
      * validity ends; with the reason of `options.signal` when that is aborted; with Closed by `close`.
-     * `do` waits for the work to end in any case, and then releases the lease.
+     * `do` waits for the work to end in any case, and then releases the lease. It waits for that a second at most, and a
+     * quarter of a second if the signal was aborted; the release then continues in the background.
      *
      * It nests: in the work, with the same client, the same resources, and as `options.signal` the one that work got, or one
      * that is made of it (`AbortSignal.any`), it joins the lease, and its other options are ignored. What would wait for the
      * work around it rejects at once, with Refused of the kind "would-wait-for-itself": without the signal, for some of the
-     * resources, or through another client. (A browser knows only what the signal tells.) A slot of a resource and the resource itself are not the same.
+     * resources, or through another client. (A browser knows only what the signal tells.) A slot of a resource and the resource itself are not the same: in the
+     * work of a slot, `slots` of the same resource and the slot by its name join it, and the resource itself is another lock.
      *
      * It resolves to what work does. It rejects with LeaseLost if the lease was lost meanwhile, unless work
      * rejected with an error of its own; with Held, Unavailable, Denied or Refused if there was no lease. */
-    do<T>(resource: string | readonly string[], work: (lease: Lease, signal: AbortSignal) => Promise<T> | T, options?: LockOptions): Promise<T>;
+    do<T>(resource: string | readonly string[], work: (lease: Lease, signal: Signal) => Promise<T> | T, options?: LockOptions): Promise<T>;
     /** Stands for the leadership of all that call it for the same resource: who holds its lease
      * leads. It calls `lead`, as `do` calls work, while this process leads. To resign, return
      * from `lead`: `elect` resolves to what it returned, or rejects with what it rejected with, and the
@@ -83,7 +33,7 @@ export declare class Client {
      *
      * When the lease is lost, the signal that `lead` gets is aborted, and `lead` must end. Then, and
      * after an outage, `elect` stands again, and drops what `lead` returned or rejected with. */
-    elect<T>(resource: string, lead: (lease: Lease, signal: AbortSignal) => Promise<T> | T, options?: LockOptions): Promise<T>;
+    elect<T>(resource: string, lead: (lease: Lease, signal: Signal) => Promise<T> | T, options?: LockOptions): Promise<T>;
     /** Tells who holds a resource, as `inspect` does: now, and after each change; undefined while it is
      * unknown, because no server responds or there is no quorum. A change is told as soon as the service's events show it,
      * or after 10 s; after 1 s while no server sends events. Tokens never fall; a holder that
@@ -132,6 +82,7 @@ export declare class Client {
     history(resource: string): AsyncGenerator<Attempt, void, undefined>;
     /** Ends a client: waits for a lease reject with Closed, the signals of work under `do` are aborted
      * with it, and `close` waits until the work has ended and released its leases, until those of `lock` are released, and until
-     * what requests that were given up may have been granted is released. Every later call rejects with Closed. */
+     * what requests that were given up may have been granted is released: for three seconds at most after the work has ended, so that a program ends
+     * though no server responds. TTLs end what is left. Every later call rejects with Closed. */
     close(): Promise<void>;
 }

@@ -9,7 +9,10 @@ const errors_js_1 = require("./errors.js");
 const events_js_1 = require("./events.js");
 const key_js_1 = require("./key.js");
 const lease_js_1 = require("./lease.js");
+const options_js_1 = require("./options.js");
+const requests_js_1 = require("./requests.js");
 const server_js_1 = require("./server.js");
+const session_js_1 = require("./session.js");
 const state_js_1 = require("./state.js");
 const tries_js_1 = require("./tries.js");
 const watched_js_1 = require("./watched.js");
@@ -23,7 +26,7 @@ class Client {
     /** `servers` are URLs: several in an array, or with commas between them. When one does not
      * answer, the next is asked. */
     constructor(servers, options = {}) {
-        checkClientOptions(options);
+        (0, options_js_1.checkClientOptions)(options);
         const { bearer, holder = '', timeout = 5000, patience = 15000, poll = 45000, batchAfter = batch_js_1.BATCH_AFTER, onRetry, fetch = globalThis.fetch.bind(globalThis) } = options;
         this.#calls = new calls_js_1.Calls({ servers, bearer, timeout, patience, poll, batchAfter, onRetry, fetch });
         this.#holder = holder;
@@ -32,29 +35,37 @@ class Client {
      *
      * The signal that work gets is aborted with LeaseLost when the lease is lost, a margin before its
      * validity ends; with the reason of `options.signal` when that is aborted; with Closed by `close`.
-     * `do` waits for the work to end in any case, and then releases the lease.
+     * `do` waits for the work to end in any case, and then releases the lease. It waits for that a second at most, and a
+     * quarter of a second if the signal was aborted; the release then continues in the background.
      *
      * It nests: in the work, with the same client, the same resources, and as `options.signal` the one that work got, or one
      * that is made of it (`AbortSignal.any`), it joins the lease, and its other options are ignored. What would wait for the
      * work around it rejects at once, with Refused of the kind "would-wait-for-itself": without the signal, for some of the
-     * resources, or through another client. (A browser knows only what the signal tells.) A slot of a resource and the resource itself are not the same.
+     * resources, or through another client. (A browser knows only what the signal tells.) A slot of a resource and the resource itself are not the same: in the
+     * work of a slot, `slots` of the same resource and the slot by its name join it, and the resource itself is another lock.
      *
      * It resolves to what work does. It rejects with LeaseLost if the lease was lost meanwhile, unless work
      * rejected with an error of its own; with Held, Unavailable, Denied or Refused if there was no lease. */
     async do(resource, work, options = {}) {
-        const names = namesOf(resource);
-        const kind = kindOf(names, options);
-        checkOptions(options);
-        const outer = heldAround(options.signal);
-        const joined = options.signal && outer.find((held) => held.owner === this && held.kind === kind && !held.over);
-        if (joined instanceof Session)
+        const names = (0, options_js_1.namesOf)(resource);
+        (0, options_js_1.checkOptions)(options, names);
+        const kind = (0, session_js_1.kindOf)(names, options);
+        const outer = (0, session_js_1.heldAround)(options.signal);
+        const joined = options.signal && outer.find((held) => held instanceof session_js_1.Session && held.joins(kind, this));
+        if (joined)
             return joined.join(work, options.signal);
         return this.#scoped(options.signal, async (scope) => {
             const lease = await this.#acquire(names, options, scope.signal, outer);
-            lease.keepAlive({ ...options, onLost: (loss) => scope.abort(loss) });
+            lease.keepAlive({
+                ...options,
+                onLost: (loss) => {
+                    scope.abort(loss);
+                    (0, clock_js_1.tell)(options.onLost, loss);
+                },
+            });
             this.#calls.kept.delete(lease); // it is released when the work has ended
-            const session = new Session(lease, this.#asks(names, options), scope.signal);
-            taken.set(lease, session);
+            const session = new session_js_1.Session(lease, this, this.#urls(), kind, scope);
+            session_js_1.taken.set(lease, session);
             return (0, around_js_1.inside)(session, () => session.run(work, scope.signal));
         });
     }
@@ -95,7 +106,7 @@ class Client {
      * comes and goes between two looks is left out. It ends with the loop over it, and rejects with
      * the error of any other refusal, and with Closed. */
     async *watch(resource, options = {}) {
-        refuseUnknown(options, ['signal']);
+        (0, options_js_1.refuseUnknown)(options, ['signal']);
         const { signal } = options;
         const watched = new watched_js_1.Watched();
         const events = new events_js_1.Events(this.#calls, resource);
@@ -140,12 +151,11 @@ class Client {
     }
     /** Takes a lease that is not kept alive: the caller extends and releases it. */
     async acquire(resource, options = {}) {
-        checkOptions(options);
-        const outer = heldAround(options.signal);
-        const names = namesOf(resource);
+        const names = (0, options_js_1.namesOf)(resource);
+        (0, options_js_1.checkOptions)(options, names);
+        const outer = (0, session_js_1.heldAround)(options.signal);
         const lease = await this.#scoped(options.signal, (scope) => this.#acquire(names, options, scope.signal, outer));
-        const asked = this.#asks(names, options);
-        taken.set(lease, { ...asked, lease, get over() { return lease.lost; } });
+        session_js_1.taken.set(lease, { owner: this, servers: this.#urls(), lease, get over() { return lease.lost; } });
         return lease;
     }
     /** Looks up a live lease by its lease id, for a process that works under a lease which another
@@ -159,7 +169,7 @@ class Client {
         return this.#inspect(resource);
     }
     async #inspect(resource, signal) {
-        const { body } = await this.#calls.send({ ...ofResource('inspect', resource), signal });
+        const { body } = await this.#calls.send({ ...(0, requests_js_1.ofResource)('inspect', resource), signal });
         return (0, state_js_1.lockState)(body);
     }
     /** Ends the lease of a resource that has the fencing token, which `inspect` shows, and never a
@@ -167,12 +177,12 @@ class Client {
      * Refused of the kind "lock-not-held" if the resource is free, and with OtherLease if another
      * lease holds it. */
     async breakLock(resource, token) {
-        await this.#calls.send({ ...ofBreaks(resource, { fencing_token: token }), breaks: token });
+        await this.#calls.send({ ...(0, requests_js_1.ofBreaks)(resource, { fencing_token: token }), breaks: token });
     }
     /** Ends whatever lease holds a resource. After Unavailable the lease may have ended, and another
      * `breakAny` may end the next one: `inspect` first. */
     async breakAny(resource) {
-        await this.#calls.send({ ...ofBreaks(resource, { any: true }), once: true });
+        await this.#calls.send({ ...(0, requests_js_1.ofBreaks)(resource, { any: true }), once: true });
     }
     /** The held resources that begin with a prefix, in no particular order. A lock that is taken
      * or released meanwhile may be missed or come twice. */
@@ -183,7 +193,7 @@ class Client {
      * written has version 0. */
     async readRecord(resource) {
         try {
-            return (0, state_js_1.guardedRecord)((await this.#calls.send(ofRecord('read', resource, 'GET'))).body);
+            return (0, state_js_1.guardedRecord)((await this.#calls.send((0, requests_js_1.ofRecord)('read', resource, 'GET'))).body);
         }
         catch (error) {
             if (errors_js_1.FencelockError.is(error) && error.kind === 'record-not-found')
@@ -194,18 +204,18 @@ class Client {
     /** Claims a guarded record for a lease, and reads it: from then on no smaller token writes it.
      * Rejects with StaleToken. `lease` is of one resource; of several, pass one of its parts. */
     async claimRecord(lease) {
-        return (0, state_js_1.guardedRecord)((await this.#calls.send(ofPart('claim', lease, 'POST'))).body);
+        return (0, state_js_1.guardedRecord)((await this.#calls.send((0, requests_js_1.ofPart)('claim', lease, 'POST'))).body);
     }
     /** Writes a JSON value under the token of a lease. Rejects with StaleToken, and nothing is written. It is not sent again
      * once a server may have done it: after Unavailable it may be written, now or later. */
     async writeRecord(lease, value) {
         if (JSON.stringify(value) === undefined)
             throw new TypeError(`a record's value must be JSON, not ${typeof value}`);
-        return (0, state_js_1.guardedRecord)((await this.#calls.send({ ...ofPart('write', lease, 'PUT'), body: () => value, once: true })).body);
+        return (0, state_js_1.guardedRecord)((await this.#calls.send({ ...(0, requests_js_1.ofPart)('write', lease, 'PUT'), body: () => value, once: true })).body);
     }
     /** Deletes the value of a record under the token of a lease, as `writeRecord` writes it: its history and its highest token stay. */
     async deleteRecord(lease) {
-        return (0, state_js_1.guardedRecord)((await this.#calls.send({ ...ofPart('delete', lease, 'DELETE'), once: true })).body);
+        return (0, state_js_1.guardedRecord)((await this.#calls.send({ ...(0, requests_js_1.ofPart)('delete', lease, 'DELETE'), once: true })).body);
     }
     /** The guarded records whose resources begin with a prefix, in the order of their bytes and without their values. */
     records(prefix = '') {
@@ -217,7 +227,8 @@ class Client {
     }
     /** Ends a client: waits for a lease reject with Closed, the signals of work under `do` are aborted
      * with it, and `close` waits until the work has ended and released its leases, until those of `lock` are released, and until
-     * what requests that were given up may have been granted is released. Every later call rejects with Closed. */
+     * what requests that were given up may have been granted is released: for three seconds at most after the work has ended, so that a program ends
+     * though no server responds. TTLs end what is left. Every later call rejects with Closed. */
     async close() {
         this.#closed ??= new errors_js_1.Closed('this client is closed');
         for (const scope of this.#scopes)
@@ -226,7 +237,7 @@ class Client {
             events.close();
         for (const lease of [...this.#calls.kept])
             this.#calls.inBackground(() => lease.finish());
-        await this.#calls.idle();
+        await this.#calls.idle(tries_js_1.CLOSE_GRACE);
         this.#calls.closed = this.#closed;
     }
     #urls() {
@@ -236,15 +247,9 @@ class Client {
     #refuseToWait(names, options, outer) {
         if (options.wait === 0)
             return;
-        const urls = this.#urls();
-        for (const held of outer) {
-            if (held.over || held.slots !== (options.slots !== undefined) || !overlap(urls, held.servers) || !overlap(names, held.asked))
-                continue;
-            throw (0, errors_js_1.waitsForItself)(names, held.asked, held instanceof Session);
-        }
-    }
-    #asks(names, options) {
-        return { owner: this, kind: kindOf(names, options), asked: names, slots: options.slots !== undefined, servers: this.#urls() };
+        const held = (0, session_js_1.waitedFor)(names, options, this.#urls(), outer);
+        if (held)
+            throw (0, errors_js_1.waitsForItself)(names, held.lease.parts.map((part) => part.resource), held instanceof session_js_1.Session);
     }
     /** Acquires within a second of the wait, whatever the servers do. */
     async #acquire(names, options, signal, outer) {
@@ -262,20 +267,43 @@ class Client {
     }
     async #granted(names, options, waitUntil, signal) {
         const call = await this.#acquisition(names, options);
-        const tries = this.#calls.tries({ waitUntil, deadline: waitUntil + tries_js_1.GRACE });
+        const { patience } = options;
+        const tries = this.#calls.tries({ waitUntil, deadline: Math.max(waitUntil, (0, clock_js_1.now)() + (patience ?? 0)) + tries_js_1.GRACE }, patience);
         try {
             const answer = await this.#calls.send({ ...call, signal }, tries);
             for (const late of tries.late)
-                this.#calls.inBackground(() => this.#endLate(late, call, answer.body));
+                this.#calls.inBackground((signal) => this.#endLate(late, call, signal, answer.body));
             return new lease_js_1.Lease(this.#calls, answer);
         }
         catch (error) {
             for (const late of tries.late)
-                this.#calls.inBackground(() => this.#endLate(late, call));
+                this.#calls.inBackground((stop) => this.#endLate(late, call, stop));
             if (tries.ambiguous || tries.underWay || tries.queued)
-                this.#calls.inBackground(() => this.#abandon(call));
-            throw error;
+                this.#calls.inBackground((stop) => this.#abandon(call, stop));
+            const timedOut = tries.number > 0 && signal.aborted && error === signal.reason && error?.name === 'TimeoutError';
+            throw timedOut ? await this.#ended(names, options, tries, error) : error;
         }
+    }
+    /** What a wait was for that a timeout has ended: a resource that is held, or a server that answers. A look tells, for a second at most. */
+    async #ended(names, { slots }, tries, timeout) {
+        const what = `acquire ${(0, errors_js_1.shown)(names.join(', '))}`;
+        const resource = names.join(', ');
+        if (tries.last)
+            return Object.assign((0, errors_js_1.unavailable)(what, resource, `the time is over: ${tries.last.message}`), { kind: tries.last.kind, status: tries.last.status, url: tries.last.url, cause: timeout });
+        const look = async (name) => (0, state_js_1.lockState)((await this.#calls.send({ ...(0, requests_js_1.ofResource)('inspect', name), deadline: (0, clock_js_1.now)() + tries_js_1.GRACE, once: true, quiet: true })).body);
+        const error = (0, errors_js_1.about)(new errors_js_1.Held(`${what}: it is held, and the time is over`), resource);
+        error.kind = 'wait-timeout';
+        try {
+            const seen = await Promise.all(names.map((name) => look(slots === undefined ? name : `${name}#slot1`)));
+            const lock = seen.find((each) => each.held);
+            if (lock)
+                Object.assign(error, { resource: lock.resource, holder: lock.holder, token: lock.token, remaining: lock.remaining });
+        }
+        catch (failure) {
+            if (failure instanceof errors_js_1.Unavailable)
+                return Object.assign((0, errors_js_1.unavailable)(what, resource, `no response in time: ${failure.message}`), { cause: timeout });
+        }
+        return Object.assign(error, { cause: timeout });
     }
     /** Does something that a signal and close end, and that close waits for. */
     async #scoped(signal, f) {
@@ -315,12 +343,12 @@ class Client {
         };
     }
     /** Ends all that a request that its caller gave up may have: its lease, and its place in the queue. */
-    async #abandon(call) {
-        await this.#calls.send({ ...call, operation: 'cancel', path: '/cancel', deadline: (0, clock_js_1.now)() + tries_js_1.ABANDON, quiet: true });
+    async #abandon(call, signal) {
+        await this.#calls.send({ ...call, operation: 'cancel', path: '/cancel', deadline: (0, clock_js_1.now)() + tries_js_1.ABANDON, quiet: true, signal });
     }
     /** Ends what a try was granted in a batch after its call had given it up, but not the lease that another try found under the
      * same key. */
-    async #endLate(late, call, got) {
+    async #endLate(late, call, signal, got) {
         let granted;
         try {
             const reply = await late;
@@ -328,16 +356,16 @@ class Client {
         }
         catch {
             if (!got)
-                await this.#abandon(call);
+                await this.#abandon(call, signal);
         }
         if (!granted || (got && tokensOf(granted) === tokensOf(got)))
             return;
         const headers = { 'Fencelock-Lease': String(granted['lease_id']) };
-        await this.#calls.send({ operation: 'release', resource: call.resource, method: 'DELETE', path: '/leases/current', headers, deadline: (0, clock_js_1.now)() + tries_js_1.ABANDON, quiet: true });
+        await this.#calls.send({ operation: 'release', resource: call.resource, method: 'DELETE', path: '/leases/current', headers, deadline: (0, clock_js_1.now)() + tries_js_1.ABANDON, quiet: true, signal });
     }
     async *#pages(operation, path, query, member, read) {
         const resource = Object.values(query).join();
-        encoded(resource);
+        (0, requests_js_1.encoded)(resource);
         const search = new URLSearchParams({ ...query, limit: '1000' });
         for (;;) {
             const { body } = await this.#calls.send({ operation, resource, method: 'GET', path: `${path}?${search}` });
@@ -355,161 +383,4 @@ exports.Client = Client;
 function tokensOf(lease) {
     const parts = lease['resources'] ?? [lease];
     return parts.map((each) => each['fencing_token']).join();
-}
-/** Which session's work got a signal. */
-const sessions = new WeakMap();
-/** What leases hold. */
-const taken = new WeakMap();
-/** What is held around a call, as its signal and its asynchronous context tell. */
-function heldAround(signal) {
-    const lease = signal && (0, lease_js_1.leaseOf)(signal);
-    const known = (signal && sessions.get(signal)) || (lease && taken.get(lease));
-    const others = (0, around_js_1.around)();
-    return known ? [known, ...others.filter((held) => held !== known)] : others;
-}
-function overlap(a, b) {
-    return a.some((each) => b.includes(each));
-}
-/** A lease that one `do` took and that those nested in it share. */
-class Session {
-    lease;
-    signal;
-    owner;
-    kind;
-    asked;
-    slots;
-    servers;
-    over = false;
-    #inside = 0; // calls of do that have not returned
-    constructor(lease, of, signal) {
-        this.lease = lease;
-        this.signal = signal;
-        ({ owner: this.owner, kind: this.kind, asked: this.asked, slots: this.slots, servers: this.servers } = of);
-    }
-    /** Does the work of a nested do, which may have a signal that is made of the session's. */
-    async join(work, signal) {
-        if (sessions.get(signal) === this)
-            return this.run(work, signal);
-        const scope = new AbortController();
-        const unhook = [this.signal, signal].map((each) => (0, clock_js_1.onAbort)(each, (reason) => scope.abort(reason)));
-        try {
-            return await this.run(work, scope.signal);
-        }
-        finally {
-            unhook.forEach((f) => f());
-        }
-    }
-    /** Does the work of a do, and releases the lease with the last. */
-    async run(work, signal) {
-        this.#inside++;
-        sessions.set(signal, this);
-        let outcome;
-        try {
-            this.lease.check();
-            signal.throwIfAborted();
-            outcome = { value: await work(this.lease, signal) };
-        }
-        catch (error) {
-            outcome = { error };
-        }
-        const loss = await this.#leave();
-        if ('error' in outcome)
-            throw loss && isAbort(outcome.error) ? loss : outcome.error;
-        if (loss)
-            throw loss;
-        return outcome.value;
-    }
-    /** Resolves to the loss of the lease, if it was lost. */
-    async #leave() {
-        if (--this.#inside > 0)
-            return this.lease.loss();
-        this.over = true;
-        return this.lease.finish();
-    }
-}
-/** Whether an error only says that a signal was aborted. */
-function isAbort(error) {
-    return error instanceof errors_js_1.LeaseLost || error?.name === 'AbortError';
-}
-const CLIENT_OPTIONS = ['bearer', 'holder', 'timeout', 'patience', 'poll', 'batchAfter', 'onRetry', 'fetch'];
-/** Refuses what JavaScript lets through. */
-function checkClientOptions(options) {
-    refuseUnknown(options, CLIENT_OPTIONS);
-    for (const name of ['timeout', 'patience', 'poll'])
-        checkMilliseconds(name, options[name]);
-    for (const [name, types] of [['bearer', ['string', 'function']], ['batchAfter', ['number']], ['holder', ['string']], ['onRetry', ['function']], ['fetch', ['function']]]) {
-        const value = options[name];
-        if (value !== undefined && !types.some((type) => type === typeof value))
-            throw new TypeError(`${name} must be a ${types.join(' or a ')}, not ${typeof value}`);
-    }
-}
-function refuseUnknown(options, known) {
-    if (typeof options !== 'object' || options === null)
-        throw new TypeError(`options must be an object, not ${options === null ? 'null' : typeof options}`);
-    const unknown = Object.keys(options).find((name) => !known.includes(name));
-    if (unknown)
-        throw new TypeError(`unknown option ${(0, errors_js_1.shown)(unknown)}: the options are ${known.join(', ')}`);
-}
-function checkMilliseconds(name, value) {
-    if (value === undefined)
-        return;
-    if (typeof value !== 'number')
-        throw new TypeError(`${name} must be a number of milliseconds, not ${typeof value}`);
-    if (!(value >= 0))
-        throw new RangeError(`${name} must be 0 milliseconds or more, not ${value}`);
-}
-const OPTIONS = ['ttl', 'wait', 'minHold', 'maxHold', 'slots', 'holder', 'metadata', 'signal', 'margin', 'onLost'];
-/** Refuses what JavaScript lets through, before anything is sent. */
-function checkOptions(options) {
-    refuseUnknown(options, OPTIONS);
-    for (const name of ['ttl', 'wait', 'minHold', 'maxHold', 'margin'])
-        checkMilliseconds(name, options[name]);
-}
-function namesOf(resource) {
-    if (typeof resource !== 'string' && !Array.isArray(resource))
-        throw new TypeError(`a resource must be a string or an array of strings, not ${typeof resource}`);
-    const names = typeof resource === 'string' ? [resource] : [...resource];
-    if (names.length === 0)
-        throw new TypeError('name a resource');
-    const wrong = names.find((name) => typeof name !== 'string');
-    if (wrong !== undefined)
-        throw new TypeError(`a resource must be a string, not ${typeof wrong}`);
-    names.forEach(encoded);
-    return names;
-}
-/** What leases have in common that may be joined: their resources, or that they are slots of one. */
-function kindOf(names, { slots }) {
-    return JSON.stringify([[...names].sort(), slots !== undefined]);
-}
-/** A name for a path. */
-function encoded(resource) {
-    if (typeof resource !== 'string')
-        throw new TypeError(`a resource must be a string, not ${typeof resource}`);
-    try {
-        return encodeURIComponent(resource);
-    }
-    catch {
-        throw new TypeError('a resource must be valid Unicode, without half a surrogate pair');
-    }
-}
-function ofBreaks(resource, lease) {
-    encoded(resource); // refuses half a surrogate pair
-    return { operation: 'break', resource, method: 'POST', path: '/breaks', body: () => ({ resource, ...lease }) };
-}
-function ofResource(operation, resource) {
-    const name = encoded(resource);
-    // The name again, where no proxy rewrites it.
-    return { operation, resource, method: 'GET', path: `/locks/${name}`, headers: { 'Fencelock-Resource': name } };
-}
-function ofRecord(operation, resource, method) {
-    const name = encoded(resource);
-    return { operation, resource, method, path: `/guarded/${name}`, headers: { 'Fencelock-Resource': name } };
-}
-/** A request under the token of one resource. */
-function ofPart(operation, { resource, token, proof }, method) {
-    const call = ofRecord(operation, resource, method);
-    const headers = { ...call.headers, 'Fencing-Token': String(token) };
-    if (proof)
-        headers['Fencing-Proof'] = proof;
-    return { ...call, headers };
 }

@@ -1,6 +1,6 @@
 "use strict";
 Object.defineProperty(exports, "__esModule", { value: true });
-exports.onAbort = exports.sleep = exports.LONGEST_TIMER = exports.now = void 0;
+exports.onAbort = exports.tell = exports.within = exports.sleep = exports.LONGEST_TIMER = exports.now = void 0;
 /** Milliseconds on the monotonic clock, the one of `Lease.until`. */
 const now = () => performance.now();
 exports.now = now;
@@ -29,6 +29,34 @@ function nap(milliseconds, signal) {
         signal?.addEventListener('abort', give, { once: true });
     });
 }
+/** What a promise gives. Rejects with what `late` makes if that takes longer, or with the signal's reason when it is aborted first. */
+async function within(promise, milliseconds, late, signal) {
+    const stop = new AbortController();
+    const unhook = onAbort(signal, (reason) => stop.abort(reason));
+    const timer = async () => {
+        await sleep(milliseconds, stop.signal);
+        throw late();
+    };
+    try {
+        return await Promise.race([promise, timer()]);
+    }
+    finally {
+        unhook();
+        stop.abort();
+    }
+}
+exports.within = within;
+/** Calls a function that an application gave to be told something. An error of it, also of a promise that it returns, is
+ * dropped: it may not end what the function is told of. */
+function tell(f, about) {
+    try {
+        Promise.resolve(f?.(about)).catch(() => { });
+    }
+    catch {
+        // As above.
+    }
+}
+exports.tell = tell;
 /** Has `f` called with the reason when the signal is aborted, also if it is already.
  * Returns what takes that back. */
 function onAbort(signal, f) {

@@ -1,5 +1,6 @@
 /** A lease as the process that holds it knows it. */
 import { LeaseLost } from './errors.js';
+import { Signal } from './platform.js';
 /** One resource of a lease. */
 export interface Part {
     readonly resource: string;
@@ -13,11 +14,11 @@ export interface KeepOptions {
     /** Milliseconds before the end of validity from which the lease counts as lost: a tenth of
      * the TTL unless set, half of it at most. */
     margin?: number | undefined;
-    /** Called with LeaseLost when the lease is lost, as `signal` is aborted with it. */
+    /** Called with LeaseLost when the lease is lost, after `signal` was aborted with it. What it throws is dropped. */
     onLost?: ((loss: LeaseLost) => void) | undefined;
 }
 /** The lease whose `signal` this is. */
-export declare const leaseOf: (signal: AbortSignal) => Lease | undefined;
+export declare const leaseOf: (signal: Signal) => Lease | undefined;
 /** `await using` where the compiler's library knows it (TypeScript 5.2 and newer). */
 export declare type Disposable = SymbolConstructor extends {
     readonly asyncDispose: infer S extends symbol;
@@ -52,8 +53,8 @@ export declare class Lease {
     /** Whether the lease has ended, or is about to. It looks at the clock: a process that was
      * paused knows at once. */
     get lost(): boolean;
-    /** Aborted, with LeaseLost as its reason, when a lease that is kept alive is lost. */
-    get signal(): AbortSignal;
+    /** Aborted, with LeaseLost as its reason, when a lease that is kept alive is lost. Its `aborted` compares the clock, as `lost` does. */
+    get signal(): Signal;
     /** Throws LeaseLost if the lease is lost. Call it before each write, and in loops. */
     check(): void;
     /** Why the lease is lost; undefined while it is not. */
@@ -67,10 +68,10 @@ export declare class Lease {
     /** Releases the lease. Rejects with LeaseLost if it had ended before, and Unavailable if it
      * may not have been released: repeat it, or let the TTL end it. */
     release(): Promise<void>;
-    /** Ends a lease whose work has ended, as `do` does, in a second: what no server has answered by then
-     * is done in the background, and if none responds at all, its TTL ends the lease.
+    /** Ends a lease whose work has ended, as `do` does, within so many milliseconds, a second unless given: what no server has
+     * answered by then is done in the background, and if none responds at all, its TTL ends the lease.
      * Returns the loss, if it was lost before. */
-    finish(): Promise<LeaseLost | undefined>;
+    finish(within?: number): Promise<LeaseLost | undefined>;
     /** For logs: the tokens, and neither the id nor a proof. */
     toString(): string;
 }

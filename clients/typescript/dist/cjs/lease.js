@@ -4,6 +4,7 @@ Object.defineProperty(exports, "__esModule", { value: true });
 exports.disposable = exports.Lease = exports.leaseOf = void 0;
 const clock_js_1 = require("./clock.js");
 const errors_js_1 = require("./errors.js");
+const live_js_1 = require("./live.js");
 const tries_js_1 = require("./tries.js");
 /** Which lease a signal is of. */
 const leases = new WeakMap();
@@ -30,6 +31,7 @@ class Lease {
     #capped = false; // no extension makes it last longer
     #gone = ''; // why it has ended; "" while it has not
     #loss; // made when its signal is first wanted
+    #onLost; // called once
     #first; // begins the keep-alive
     #stop; // ends it
     #keeping;
@@ -75,14 +77,13 @@ class Lease {
     get lost() {
         return this.#whyLost() !== '';
     }
-    /** Aborted, with LeaseLost as its reason, when a lease that is kept alive is lost. */
+    /** Aborted, with LeaseLost as its reason, when a lease that is kept alive is lost. Its `aborted` compares the clock, as `lost` does. */
     get signal() {
         if (!this.#loss) {
             this.#loss = new AbortController();
             leases.set(this.#loss.signal, this);
+            (0, live_js_1.live)(this.#loss, () => this.told());
         }
-        if (this.#gone && this.#gone !== RELEASED)
-            this.#loss.abort((0, errors_js_1.lost)(this.resource, this.#gone));
         return this.#loss.signal;
     }
     /** Throws LeaseLost if the lease is lost. Call it before each write, and in loops. */
@@ -96,6 +97,10 @@ class Lease {
         const why = this.#whyLost();
         return why ? (0, errors_js_1.lost)(this.resource, why) : undefined;
     }
+    /** @internal The loss that signals show: none after a release. */
+    told() {
+        return this.#gone === RELEASED ? undefined : this.loss();
+    }
     /** Gives the lease its TTL again. Rejects with LeaseLost (final), or Unavailable: the lease
      * keeps its old validity, and the call may be repeated. */
     async extend() {
@@ -107,11 +112,12 @@ class Lease {
         if (this.#first !== undefined)
             return;
         this.#calls.kept.add(this);
+        this.#onLost = options.onLost;
         this.#margin = Math.min(options.margin ?? this.ttl / 10, this.ttl / 2);
         // A lease that is released before its first extension costs a timer, and no more.
         this.#first = setTimeout(() => {
             this.#stop = new AbortController();
-            this.#keeping = this.#keep(this.#stop.signal, options.onLost);
+            this.#keeping = this.#keep(this.#stop.signal);
         }, Math.min(this.#due(), this.#left(), clock_js_1.LONGEST_TIMER));
     }
     /** Releases the lease. Rejects with LeaseLost if it had ended before, and Unavailable if it
@@ -121,22 +127,24 @@ class Lease {
         await this.#release(Infinity);
         this.#gone = RELEASED;
     }
-    /** Ends a lease whose work has ended, as `do` does, in a second: what no server has answered by then
-     * is done in the background, and if none responds at all, its TTL ends the lease.
+    /** Ends a lease whose work has ended, as `do` does, within so many milliseconds, a second unless given: what no server has
+     * answered by then is done in the background, and if none responds at all, its TTL ends the lease.
      * Returns the loss, if it was lost before. */
-    async finish() {
+    async finish(within = tries_js_1.GRACE) {
         if (this.#gone === RELEASED)
             return undefined;
         await this.#stopKeeping();
         let why = this.#whyLost();
+        if (why)
+            this.#lose(why); // no timer has done it yet
         try {
-            await this.#release((0, clock_js_1.now)() + tries_js_1.GRACE);
+            await this.#release((0, clock_js_1.now)() + within);
         }
         catch (error) {
             if (error instanceof errors_js_1.LeaseLost)
                 why ||= 'it had ended when it was released';
             else if (error instanceof errors_js_1.Unavailable)
-                this.#calls.inBackground(() => this.#release((0, clock_js_1.now)() + tries_js_1.ABANDON));
+                this.#calls.inBackground((signal) => this.#release((0, clock_js_1.now)() + tries_js_1.ABANDON, signal));
         }
         this.#gone = why || RELEASED;
         return why ? (0, errors_js_1.lost)(this.resource, why) : undefined;
@@ -180,8 +188,8 @@ class Lease {
         const call = { operation: 'extend', resource: this.resource, method: 'POST', path: '/leases/current/extend', headers: this.#header() };
         this.#renew(await this.#calls.send({ ...call, ...bounds, signal, body: () => ({ ttl_ms: this.ttl }) }));
     }
-    async #release(deadline) {
-        await this.#calls.send({ operation: 'release', resource: this.resource, method: 'DELETE', path: '/leases/current', headers: this.#header(), deadline });
+    async #release(deadline, signal) {
+        await this.#calls.send({ operation: 'release', resource: this.resource, method: 'DELETE', path: '/leases/current', headers: this.#header(), deadline, signal });
     }
     #header() {
         return { 'Fencelock-Lease': this.#id };
@@ -193,7 +201,7 @@ class Lease {
         await this.#keeping;
     }
     /** Keeps the lease alive until it is lost, or `stop` is aborted. It never rejects. */
-    async #keep(stop, onLost) {
+    async #keep(stop) {
         let due = this.#due();
         while (this.#left() > 0 && !this.#gone) {
             try {
@@ -219,10 +227,16 @@ class Lease {
         if (stop.aborted)
             return;
         this.#calls.kept.delete(this);
-        this.#gone = this.#whyLost();
-        const loss = (0, errors_js_1.lost)(this.resource, this.#gone);
+        this.#lose(this.#whyLost());
+    }
+    /** Notes a loss, and tells it, once. */
+    #lose(why) {
+        this.#gone = why;
+        const loss = (0, errors_js_1.lost)(this.resource, why);
         this.#loss?.abort(loss);
-        onLost?.(loss);
+        const onLost = this.#onLost;
+        this.#onLost = undefined;
+        (0, clock_js_1.tell)(onLost, loss);
     }
     /** Milliseconds until a third of the TTL has passed since validity began. */
     #due() {

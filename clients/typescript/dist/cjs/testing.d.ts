@@ -1,55 +1,62 @@
-/** A lock service in memory, for the tests of an application in Node.
+/** The real lock service, for the tests of an application in Node.
  *
  *     import { Service } from 'fencelock/testing';
  *
  *     test('a deposit', async (t) => {
- *       const service = await Service.start(t);        // ends with the test of node:test
+ *       const service = await Service.start(t);              // ends with the test of node:test
  *       const locks = service.client();
- *       service.end('accounts/1');                     // as if its time to live had passed
- *       service.loseNextAnswer();                      // of a request that was carried out
- *       const other = service.hold('accounts/1');      // another process has it
- *       other.release();
+ *       await service.end('accounts/1');                     // as if its time to live had passed
+ *       service.loseNextResponse();                          // of a request that was carried out
+ *       const other = await service.hold('accounts/1');      // another process has it
+ *       await other.release();
  *     });
  *
- * It answers like a server of fencelock, over HTTP: locks and their queue, several resources, slots, idempotency
- * keys, breaks, guarded records and events. There is no access control and no persistence, minHold and maxHold
- * change nothing, and proofs are not made.
+ * It starts the program `fencelock`, which keeps its locks in a temporary file and is ready in a tenth of a second: the
+ * `program` of `start`, the one that the variable FENCELOCK_PROGRAM names, the one in PATH, or the container image that FENCELOCK_IMAGE
+ * names (`fencelock` unless set). So a test meets every check, limit and refusal of the service.
  *
- * No lease ends by the clock: what a test does not end lasts until it is released. Each gets a time to live of
- * 1.5 s, whatever was asked for (`ttl` of `start`), so that who keeps it alive notices within half a second that it was ended. */
-import { Client, ClientOptions } from './client.js';
+ * A lease without a `ttl` lives for 1.5 s unless it is extended, so that whoever keeps it alive notices within half a second
+ * that it was ended. */
+import { Client } from './client.js';
+import { ClientOptions } from './options.js';
 /** What a test of node:test, or of another runner, has to end what it began. */
 export interface TestContext {
     after(f: () => Promise<void> | void): void;
+}
+export interface ServiceOptions {
+    /** The time to live of leases that are acquired without one, in milliseconds; 1500. */
+    ttl?: number | undefined;
+    /** The path of the program. */
+    program?: string | undefined;
 }
 /** A lease of another process. */
 export interface Other {
     /** The fencing token of its first resource. */
     readonly token: number;
-    /** Ends the lease, if it still holds. The next in the queue gets the resources. */
-    release(): void;
+    /** Ends the lease. The next in the queue gets the resources. */
+    release(): Promise<void>;
 }
-/** A lock service in memory, on a port of its own. */
+/** A process of the lock service, on a port of its own. */
 export declare class Service {
     #private;
     /** Its URL, for clients and for programs under test. */
     readonly url: string;
-    /** Starts a service. With the context of a test of node:test it ends with the test; without, by `stop`. */
-    static start(test?: TestContext, { ttl }?: {
-        ttl?: number;
-    }): Promise<Service>;
     private constructor();
+    /** Starts a service. It ends with the test whose context it gets, or by `stop`. Rejects if the program cannot be started. */
+    static start(t?: TestContext, options?: ServiceOptions): Promise<Service>;
+    /** Ends the service, and the clients of `client`. */
+    stop(): Promise<void>;
     /** A client of the service, which is closed with it. */
     client(options?: ClientOptions): Client;
-    stop(): Promise<void>;
-    /** Ends the lease of a resource now, as if its time to live had passed. Its holder learns of it with its next extend. */
-    end(resource: string): void;
-    /** Has the next request carried out, and closes its connection in place of an answer. Called twice, it is for two requests. */
-    loseNextAnswer(): void;
-    /** How many answers were lost. */
+    /** Ends the lease of a resource now, as if its time to live had passed. Its holder learns of it with its next extend, after
+     * a third of its TTL at most. Rejects if no lease holds the resource. */
+    end(resource: string): Promise<void>;
+    /** Has the next request carried out, and closes its connection in place of a response. Called twice, it is for two requests. */
+    loseNextResponse(): void;
+    /** How many responses were lost. */
     get lost(): number;
-    /** Has another process hold the resources. */
-    hold(...resources: readonly string[]): Other;
-    /** Resolves when so many requests wait for the resource. */
+    /** Has another process hold the resources until it releases them. Rejects if one of them is held. */
+    hold(...resources: string[]): Promise<Other>;
+    /** Waits until `n` requests wait for the resource. */
     awaitWaiters(resource: string, n?: number): Promise<void>;
 }

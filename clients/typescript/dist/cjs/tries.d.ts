@@ -3,7 +3,9 @@ import { Late } from './batch.js';
 import { FencelockError, Unavailable } from './errors.js';
 export declare const FIRST_PAUSE = 50;
 export declare const GRACE = 1000;
+export declare const HURRY = 250;
 export declare const SHORTEST_TRY = 250;
+export declare const CLOSE_GRACE = 3000;
 export declare const ABANDON = 10000;
 export interface Bounds {
     /** Until when the call may wait in the queue; it does not without. */
@@ -26,11 +28,13 @@ export declare class Tries {
     underWay: boolean;
     /** The outcomes of tries that were given up in batches. */
     readonly late: Late[];
+    /** The failure that still lasts. */
+    last: Unavailable | undefined;
     readonly patience: number;
     readonly deadline: number;
     constructor(bounds: Bounds, patience: number, poll: number);
     /** What is left of the wait in the queue, and how much of it the next request waits. */
-    wait(): {
+    wait(crowded?: boolean): {
         left: number;
         kept: number;
     };

@@ -1,7 +1,7 @@
 "use strict";
 /** How a call has gone so far, and how long its next try may take. */
 Object.defineProperty(exports, "__esModule", { value: true });
-exports.Tries = exports.ABANDON = exports.SHORTEST_TRY = exports.GRACE = exports.FIRST_PAUSE = void 0;
+exports.Tries = exports.ABANDON = exports.CLOSE_GRACE = exports.SHORTEST_TRY = exports.HURRY = exports.GRACE = exports.FIRST_PAUSE = void 0;
 const clock_js_1 = require("./clock.js");
 const errors_js_1 = require("./errors.js");
 exports.FIRST_PAUSE = 50; // milliseconds between tries
@@ -9,8 +9,10 @@ const MAX_PAUSE = 1000;
 const MAX_POLL_PAUSE = 500; // after no response to a poll: its place is kept for two seconds
 const SHORT_POLL = 1000; // of the first poll after one that got no response
 exports.GRACE = 1000; // after its wait, in which an acquire ends, and a release after work
+exports.HURRY = 250; // for which work that was given up waits for its release
 const SHORTEST_LAST = 1000; // that the last try has, though patience ends earlier
 exports.SHORTEST_TRY = 250;
+exports.CLOSE_GRACE = 3000; // after the work, in which close ends
 exports.ABANDON = 10000; // to end what no caller waits for any more
 const LONGEST_WAIT = 600000; // that a request may ask a server to wait
 class Tries {
@@ -25,6 +27,8 @@ class Tries {
     underWay = false;
     /** The outcomes of tries that were given up in batches. */
     late = [];
+    /** The failure that still lasts. */
+    last;
     patience;
     deadline;
     #waitUntil;
@@ -41,9 +45,9 @@ class Tries {
         this.#poll = this.#longestPoll = poll;
     }
     /** What is left of the wait in the queue, and how much of it the next request waits. */
-    wait() {
+    wait(crowded = false) {
         const left = Math.floor(Math.min(Math.max(0, (this.#waitUntil ?? 0) - (0, clock_js_1.now)()), LONGEST_WAIT));
-        return { left, kept: Math.min(left, this.#poll) };
+        return { left, kept: Math.min(left, crowded ? SHORT_POLL : this.#poll) };
     }
     /** How long the next try may take beyond its wait, and when its server is probed, if it waits for `kept`.
      * `timeout` is the client's for a try, and `servers` have not been asked in this round: each is to have its time. */
@@ -69,11 +73,13 @@ class Tries {
         if (error.kind === '')
             this.#poll = Math.min(this.#poll, SHORT_POLL);
         this.#since = Math.min(this.#since, (0, clock_js_1.now)());
+        this.last = error;
     }
     /** Notes a poll that ended without a grant, and returns the pause before the next one. */
     held() {
         this.queued = true;
         this.#since = Infinity;
+        this.last = undefined;
         this.#poll = Math.min(2 * this.#poll, this.#longestPoll);
         return (this.#pause = exports.FIRST_PAUSE);
     }

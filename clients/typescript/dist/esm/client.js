@@ -1,14 +1,17 @@
 import { Calls } from './calls.js';
-import { now, onAbort, sleep } from './clock.js';
-import { around, inside } from './around.js';
+import { now, onAbort, sleep, tell } from './clock.js';
+import { inside } from './around.js';
 import { BATCH_AFTER } from './batch.js';
-import { Closed, FencelockError, LeaseLost, shown, Unavailable, unavailable, waitsForItself } from './errors.js';
+import { about, Closed, FencelockError, Held, LeaseLost, shown, Unavailable, unavailable, waitsForItself } from './errors.js';
 import { Events } from './events.js';
 import { randomKey } from './key.js';
-import { disposable, Lease, leaseOf } from './lease.js';
+import { disposable, Lease } from './lease.js';
+import { checkClientOptions, checkOptions, namesOf, refuseUnknown } from './options.js';
+import { encoded, ofBreaks, ofPart, ofRecord, ofResource } from './requests.js';
 import { parse } from './server.js';
+import { heldAround, kindOf, Session, taken, waitedFor } from './session.js';
 import { attempt, guardedRecord, lockState } from './state.js';
-import { ABANDON, FIRST_PAUSE, GRACE } from './tries.js';
+import { ABANDON, CLOSE_GRACE, FIRST_PAUSE, GRACE } from './tries.js';
 import { Watched } from './watched.js';
 /** Talks to one lock service through any of its servers. */
 export class Client {
@@ -29,28 +32,36 @@ export class Client {
      *
      * The signal that work gets is aborted with LeaseLost when the lease is lost, a margin before its
      * validity ends; with the reason of `options.signal` when that is aborted; with Closed by `close`.
-     * `do` waits for the work to end in any case, and then releases the lease.
+     * `do` waits for the work to end in any case, and then releases the lease. It waits for that a second at most, and a
+     * quarter of a second if the signal was aborted; the release then continues in the background.
      *
      * It nests: in the work, with the same client, the same resources, and as `options.signal` the one that work got, or one
      * that is made of it (`AbortSignal.any`), it joins the lease, and its other options are ignored. What would wait for the
      * work around it rejects at once, with Refused of the kind "would-wait-for-itself": without the signal, for some of the
-     * resources, or through another client. (A browser knows only what the signal tells.) A slot of a resource and the resource itself are not the same.
+     * resources, or through another client. (A browser knows only what the signal tells.) A slot of a resource and the resource itself are not the same: in the
+     * work of a slot, `slots` of the same resource and the slot by its name join it, and the resource itself is another lock.
      *
      * It resolves to what work does. It rejects with LeaseLost if the lease was lost meanwhile, unless work
      * rejected with an error of its own; with Held, Unavailable, Denied or Refused if there was no lease. */
     async do(resource, work, options = {}) {
         const names = namesOf(resource);
+        checkOptions(options, names);
         const kind = kindOf(names, options);
-        checkOptions(options);
         const outer = heldAround(options.signal);
-        const joined = options.signal && outer.find((held) => held.owner === this && held.kind === kind && !held.over);
-        if (joined instanceof Session)
+        const joined = options.signal && outer.find((held) => held instanceof Session && held.joins(kind, this));
+        if (joined)
             return joined.join(work, options.signal);
         return this.#scoped(options.signal, async (scope) => {
             const lease = await this.#acquire(names, options, scope.signal, outer);
-            lease.keepAlive({ ...options, onLost: (loss) => scope.abort(loss) });
+            lease.keepAlive({
+                ...options,
+                onLost: (loss) => {
+                    scope.abort(loss);
+                    tell(options.onLost, loss);
+                },
+            });
             this.#calls.kept.delete(lease); // it is released when the work has ended
-            const session = new Session(lease, this.#asks(names, options), scope.signal);
+            const session = new Session(lease, this, this.#urls(), kind, scope);
             taken.set(lease, session);
             return inside(session, () => session.run(work, scope.signal));
         });
@@ -137,12 +148,11 @@ export class Client {
     }
     /** Takes a lease that is not kept alive: the caller extends and releases it. */
     async acquire(resource, options = {}) {
-        checkOptions(options);
-        const outer = heldAround(options.signal);
         const names = namesOf(resource);
+        checkOptions(options, names);
+        const outer = heldAround(options.signal);
         const lease = await this.#scoped(options.signal, (scope) => this.#acquire(names, options, scope.signal, outer));
-        const asked = this.#asks(names, options);
-        taken.set(lease, { ...asked, lease, get over() { return lease.lost; } });
+        taken.set(lease, { owner: this, servers: this.#urls(), lease, get over() { return lease.lost; } });
         return lease;
     }
     /** Looks up a live lease by its lease id, for a process that works under a lease which another
@@ -214,7 +224,8 @@ export class Client {
     }
     /** Ends a client: waits for a lease reject with Closed, the signals of work under `do` are aborted
      * with it, and `close` waits until the work has ended and released its leases, until those of `lock` are released, and until
-     * what requests that were given up may have been granted is released. Every later call rejects with Closed. */
+     * what requests that were given up may have been granted is released: for three seconds at most after the work has ended, so that a program ends
+     * though no server responds. TTLs end what is left. Every later call rejects with Closed. */
     async close() {
         this.#closed ??= new Closed('this client is closed');
         for (const scope of this.#scopes)
@@ -223,7 +234,7 @@ export class Client {
             events.close();
         for (const lease of [...this.#calls.kept])
             this.#calls.inBackground(() => lease.finish());
-        await this.#calls.idle();
+        await this.#calls.idle(CLOSE_GRACE);
         this.#calls.closed = this.#closed;
     }
     #urls() {
@@ -233,15 +244,9 @@ export class Client {
     #refuseToWait(names, options, outer) {
         if (options.wait === 0)
             return;
-        const urls = this.#urls();
-        for (const held of outer) {
-            if (held.over || held.slots !== (options.slots !== undefined) || !overlap(urls, held.servers) || !overlap(names, held.asked))
-                continue;
-            throw waitsForItself(names, held.asked, held instanceof Session);
-        }
-    }
-    #asks(names, options) {
-        return { owner: this, kind: kindOf(names, options), asked: names, slots: options.slots !== undefined, servers: this.#urls() };
+        const held = waitedFor(names, options, this.#urls(), outer);
+        if (held)
+            throw waitsForItself(names, held.lease.parts.map((part) => part.resource), held instanceof Session);
     }
     /** Acquires within a second of the wait, whatever the servers do. */
     async #acquire(names, options, signal, outer) {
@@ -259,20 +264,43 @@ export class Client {
     }
     async #granted(names, options, waitUntil, signal) {
         const call = await this.#acquisition(names, options);
-        const tries = this.#calls.tries({ waitUntil, deadline: waitUntil + GRACE });
+        const { patience } = options;
+        const tries = this.#calls.tries({ waitUntil, deadline: Math.max(waitUntil, now() + (patience ?? 0)) + GRACE }, patience);
         try {
             const answer = await this.#calls.send({ ...call, signal }, tries);
             for (const late of tries.late)
-                this.#calls.inBackground(() => this.#endLate(late, call, answer.body));
+                this.#calls.inBackground((signal) => this.#endLate(late, call, signal, answer.body));
             return new Lease(this.#calls, answer);
         }
         catch (error) {
             for (const late of tries.late)
-                this.#calls.inBackground(() => this.#endLate(late, call));
+                this.#calls.inBackground((stop) => this.#endLate(late, call, stop));
             if (tries.ambiguous || tries.underWay || tries.queued)
-                this.#calls.inBackground(() => this.#abandon(call));
-            throw error;
+                this.#calls.inBackground((stop) => this.#abandon(call, stop));
+            const timedOut = tries.number > 0 && signal.aborted && error === signal.reason && error?.name === 'TimeoutError';
+            throw timedOut ? await this.#ended(names, options, tries, error) : error;
         }
+    }
+    /** What a wait was for that a timeout has ended: a resource that is held, or a server that answers. A look tells, for a second at most. */
+    async #ended(names, { slots }, tries, timeout) {
+        const what = `acquire ${shown(names.join(', '))}`;
+        const resource = names.join(', ');
+        if (tries.last)
+            return Object.assign(unavailable(what, resource, `the time is over: ${tries.last.message}`), { kind: tries.last.kind, status: tries.last.status, url: tries.last.url, cause: timeout });
+        const look = async (name) => lockState((await this.#calls.send({ ...ofResource('inspect', name), deadline: now() + GRACE, once: true, quiet: true })).body);
+        const error = about(new Held(`${what}: it is held, and the time is over`), resource);
+        error.kind = 'wait-timeout';
+        try {
+            const seen = await Promise.all(names.map((name) => look(slots === undefined ? name : `${name}#slot1`)));
+            const lock = seen.find((each) => each.held);
+            if (lock)
+                Object.assign(error, { resource: lock.resource, holder: lock.holder, token: lock.token, remaining: lock.remaining });
+        }
+        catch (failure) {
+            if (failure instanceof Unavailable)
+                return Object.assign(unavailable(what, resource, `no response in time: ${failure.message}`), { cause: timeout });
+        }
+        return Object.assign(error, { cause: timeout });
     }
     /** Does something that a signal and close end, and that close waits for. */
     async #scoped(signal, f) {
@@ -312,12 +340,12 @@ export class Client {
         };
     }
     /** Ends all that a request that its caller gave up may have: its lease, and its place in the queue. */
-    async #abandon(call) {
-        await this.#calls.send({ ...call, operation: 'cancel', path: '/cancel', deadline: now() + ABANDON, quiet: true });
+    async #abandon(call, signal) {
+        await this.#calls.send({ ...call, operation: 'cancel', path: '/cancel', deadline: now() + ABANDON, quiet: true, signal });
     }
     /** Ends what a try was granted in a batch after its call had given it up, but not the lease that another try found under the
      * same key. */
-    async #endLate(late, call, got) {
+    async #endLate(late, call, signal, got) {
         let granted;
         try {
             const reply = await late;
@@ -325,12 +353,12 @@ export class Client {
         }
         catch {
             if (!got)
-                await this.#abandon(call);
+                await this.#abandon(call, signal);
         }
         if (!granted || (got && tokensOf(granted) === tokensOf(got)))
             return;
         const headers = { 'Fencelock-Lease': String(granted['lease_id']) };
-        await this.#calls.send({ operation: 'release', resource: call.resource, method: 'DELETE', path: '/leases/current', headers, deadline: now() + ABANDON, quiet: true });
+        await this.#calls.send({ operation: 'release', resource: call.resource, method: 'DELETE', path: '/leases/current', headers, deadline: now() + ABANDON, quiet: true, signal });
     }
     async *#pages(operation, path, query, member, read) {
         const resource = Object.values(query).join();
@@ -351,161 +379,4 @@ disposable(Client, (client) => client.close());
 function tokensOf(lease) {
     const parts = lease['resources'] ?? [lease];
     return parts.map((each) => each['fencing_token']).join();
-}
-/** Which session's work got a signal. */
-const sessions = new WeakMap();
-/** What leases hold. */
-const taken = new WeakMap();
-/** What is held around a call, as its signal and its asynchronous context tell. */
-function heldAround(signal) {
-    const lease = signal && leaseOf(signal);
-    const known = (signal && sessions.get(signal)) || (lease && taken.get(lease));
-    const others = around();
-    return known ? [known, ...others.filter((held) => held !== known)] : others;
-}
-function overlap(a, b) {
-    return a.some((each) => b.includes(each));
-}
-/** A lease that one `do` took and that those nested in it share. */
-class Session {
-    lease;
-    signal;
-    owner;
-    kind;
-    asked;
-    slots;
-    servers;
-    over = false;
-    #inside = 0; // calls of do that have not returned
-    constructor(lease, of, signal) {
-        this.lease = lease;
-        this.signal = signal;
-        ({ owner: this.owner, kind: this.kind, asked: this.asked, slots: this.slots, servers: this.servers } = of);
-    }
-    /** Does the work of a nested do, which may have a signal that is made of the session's. */
-    async join(work, signal) {
-        if (sessions.get(signal) === this)
-            return this.run(work, signal);
-        const scope = new AbortController();
-        const unhook = [this.signal, signal].map((each) => onAbort(each, (reason) => scope.abort(reason)));
-        try {
-            return await this.run(work, scope.signal);
-        }
-        finally {
-            unhook.forEach((f) => f());
-        }
-    }
-    /** Does the work of a do, and releases the lease with the last. */
-    async run(work, signal) {
-        this.#inside++;
-        sessions.set(signal, this);
-        let outcome;
-        try {
-            this.lease.check();
-            signal.throwIfAborted();
-            outcome = { value: await work(this.lease, signal) };
-        }
-        catch (error) {
-            outcome = { error };
-        }
-        const loss = await this.#leave();
-        if ('error' in outcome)
-            throw loss && isAbort(outcome.error) ? loss : outcome.error;
-        if (loss)
-            throw loss;
-        return outcome.value;
-    }
-    /** Resolves to the loss of the lease, if it was lost. */
-    async #leave() {
-        if (--this.#inside > 0)
-            return this.lease.loss();
-        this.over = true;
-        return this.lease.finish();
-    }
-}
-/** Whether an error only says that a signal was aborted. */
-function isAbort(error) {
-    return error instanceof LeaseLost || error?.name === 'AbortError';
-}
-const CLIENT_OPTIONS = ['bearer', 'holder', 'timeout', 'patience', 'poll', 'batchAfter', 'onRetry', 'fetch'];
-/** Refuses what JavaScript lets through. */
-function checkClientOptions(options) {
-    refuseUnknown(options, CLIENT_OPTIONS);
-    for (const name of ['timeout', 'patience', 'poll'])
-        checkMilliseconds(name, options[name]);
-    for (const [name, types] of [['bearer', ['string', 'function']], ['batchAfter', ['number']], ['holder', ['string']], ['onRetry', ['function']], ['fetch', ['function']]]) {
-        const value = options[name];
-        if (value !== undefined && !types.some((type) => type === typeof value))
-            throw new TypeError(`${name} must be a ${types.join(' or a ')}, not ${typeof value}`);
-    }
-}
-function refuseUnknown(options, known) {
-    if (typeof options !== 'object' || options === null)
-        throw new TypeError(`options must be an object, not ${options === null ? 'null' : typeof options}`);
-    const unknown = Object.keys(options).find((name) => !known.includes(name));
-    if (unknown)
-        throw new TypeError(`unknown option ${shown(unknown)}: the options are ${known.join(', ')}`);
-}
-function checkMilliseconds(name, value) {
-    if (value === undefined)
-        return;
-    if (typeof value !== 'number')
-        throw new TypeError(`${name} must be a number of milliseconds, not ${typeof value}`);
-    if (!(value >= 0))
-        throw new RangeError(`${name} must be 0 milliseconds or more, not ${value}`);
-}
-const OPTIONS = ['ttl', 'wait', 'minHold', 'maxHold', 'slots', 'holder', 'metadata', 'signal', 'margin', 'onLost'];
-/** Refuses what JavaScript lets through, before anything is sent. */
-function checkOptions(options) {
-    refuseUnknown(options, OPTIONS);
-    for (const name of ['ttl', 'wait', 'minHold', 'maxHold', 'margin'])
-        checkMilliseconds(name, options[name]);
-}
-function namesOf(resource) {
-    if (typeof resource !== 'string' && !Array.isArray(resource))
-        throw new TypeError(`a resource must be a string or an array of strings, not ${typeof resource}`);
-    const names = typeof resource === 'string' ? [resource] : [...resource];
-    if (names.length === 0)
-        throw new TypeError('name a resource');
-    const wrong = names.find((name) => typeof name !== 'string');
-    if (wrong !== undefined)
-        throw new TypeError(`a resource must be a string, not ${typeof wrong}`);
-    names.forEach(encoded);
-    return names;
-}
-/** What leases have in common that may be joined: their resources, or that they are slots of one. */
-function kindOf(names, { slots }) {
-    return JSON.stringify([[...names].sort(), slots !== undefined]);
-}
-/** A name for a path. */
-function encoded(resource) {
-    if (typeof resource !== 'string')
-        throw new TypeError(`a resource must be a string, not ${typeof resource}`);
-    try {
-        return encodeURIComponent(resource);
-    }
-    catch {
-        throw new TypeError('a resource must be valid Unicode, without half a surrogate pair');
-    }
-}
-function ofBreaks(resource, lease) {
-    encoded(resource); // refuses half a surrogate pair
-    return { operation: 'break', resource, method: 'POST', path: '/breaks', body: () => ({ resource, ...lease }) };
-}
-function ofResource(operation, resource) {
-    const name = encoded(resource);
-    // The name again, where no proxy rewrites it.
-    return { operation, resource, method: 'GET', path: `/locks/${name}`, headers: { 'Fencelock-Resource': name } };
-}
-function ofRecord(operation, resource, method) {
-    const name = encoded(resource);
-    return { operation, resource, method, path: `/guarded/${name}`, headers: { 'Fencelock-Resource': name } };
-}
-/** A request under the token of one resource. */
-function ofPart(operation, { resource, token, proof }, method) {
-    const call = ofRecord(operation, resource, method);
-    const headers = { ...call.headers, 'Fencing-Token': String(token) };
-    if (proof)
-        headers['Fencing-Proof'] = proof;
-    return { ...call, headers };
 }

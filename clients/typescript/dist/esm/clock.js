@@ -24,6 +24,32 @@ function nap(milliseconds, signal) {
         signal?.addEventListener('abort', give, { once: true });
     });
 }
+/** What a promise gives. Rejects with what `late` makes if that takes longer, or with the signal's reason when it is aborted first. */
+export async function within(promise, milliseconds, late, signal) {
+    const stop = new AbortController();
+    const unhook = onAbort(signal, (reason) => stop.abort(reason));
+    const timer = async () => {
+        await sleep(milliseconds, stop.signal);
+        throw late();
+    };
+    try {
+        return await Promise.race([promise, timer()]);
+    }
+    finally {
+        unhook();
+        stop.abort();
+    }
+}
+/** Calls a function that an application gave to be told something. An error of it, also of a promise that it returns, is
+ * dropped: it may not end what the function is told of. */
+export function tell(f, about) {
+    try {
+        Promise.resolve(f?.(about)).catch(() => { });
+    }
+    catch {
+        // As above.
+    }
+}
 /** Has `f` called with the reason when the signal is aborted, also if it is already.
  * Returns what takes that back. */
 export function onAbort(signal, f) {

@@ -122,7 +122,7 @@ function promises(db) {
 }
 /** Tells through `ended` that the client is in no transaction any more. */
 async function transaction(claims, client, lease, work, ended) {
-    await claims.begin(client);
+    await claims.begin(client, lease);
     try {
         for (const part of lease.parts)
             await claims.claim(client, part, lease);
@@ -143,6 +143,8 @@ const IN_TRANSACTION = '25001'; // active_sql_transaction
 function inside() {
     throw new TypeError('the client is in a transaction already: what it has read may be older than the claim');
 }
+/** Milliseconds more than the lease is valid for: who comes to its end in that time learns of the loss, not of a broken connection. */
+const IDLE_GRACE = 1000;
 const milliseconds = (n) => String(Math.max(1, Math.floor(n)));
 const inPostgres = {
     /** Postgres only warns of a transaction in a transaction. */
@@ -162,7 +164,7 @@ const inPostgres = {
     /** Claims, and sees to it that nothing in the transaction waits for a lock when the lease may
      * have ended, and that a holder which hangs in it does not hold up the next one. */
     async claim(client, part, lease) {
-        const values = [milliseconds(lease.validity), milliseconds(lease.ttl), part.resource, part.token];
+        const values = [milliseconds(lease.validity), milliseconds(lease.validity + IDLE_GRACE), part.resource, part.token];
         if (part.proof)
             values.push(part.proof);
         const presented = part.proof ? '$3, $4, $5' : '$3, $4';
@@ -172,11 +174,12 @@ const inPostgres = {
     run: (client, sql) => client.query(sql),
 };
 const inMariadb = {
-    forget: 'SET @fencing_claimer = NULL',
-    async begin(client) {
+    forget: 'SET @fencing_claimer = NULL, SESSION idle_transaction_timeout = DEFAULT',
+    async begin(client, lease) {
         const [row] = (await this.rows(client, 'SELECT @@in_transaction AS busy'));
         if (row?.busy)
             inside();
+        await this.run(client, `SET SESSION idle_transaction_timeout = ${Math.max(1, Math.ceil((lease.validity + IDLE_GRACE) / 1000))}`);
         await this.run(client, 'START TRANSACTION');
     },
     claim(client, part, lease) {

@@ -1,6 +1,7 @@
 /** A lease as the process that holds it knows it. */
-import { LONGEST_TIMER, now, sleep } from './clock.js';
+import { LONGEST_TIMER, now, sleep, tell } from './clock.js';
 import { LeaseLost, lost, shown, Unavailable } from './errors.js';
+import { live } from './live.js';
 import { ABANDON, GRACE } from './tries.js';
 /** Which lease a signal is of. */
 const leases = new WeakMap();
@@ -26,6 +27,7 @@ export class Lease {
     #capped = false; // no extension makes it last longer
     #gone = ''; // why it has ended; "" while it has not
     #loss; // made when its signal is first wanted
+    #onLost; // called once
     #first; // begins the keep-alive
     #stop; // ends it
     #keeping;
@@ -71,14 +73,13 @@ export class Lease {
     get lost() {
         return this.#whyLost() !== '';
     }
-    /** Aborted, with LeaseLost as its reason, when a lease that is kept alive is lost. */
+    /** Aborted, with LeaseLost as its reason, when a lease that is kept alive is lost. Its `aborted` compares the clock, as `lost` does. */
     get signal() {
         if (!this.#loss) {
             this.#loss = new AbortController();
             leases.set(this.#loss.signal, this);
+            live(this.#loss, () => this.told());
         }
-        if (this.#gone && this.#gone !== RELEASED)
-            this.#loss.abort(lost(this.resource, this.#gone));
         return this.#loss.signal;
     }
     /** Throws LeaseLost if the lease is lost. Call it before each write, and in loops. */
@@ -92,6 +93,10 @@ export class Lease {
         const why = this.#whyLost();
         return why ? lost(this.resource, why) : undefined;
     }
+    /** @internal The loss that signals show: none after a release. */
+    told() {
+        return this.#gone === RELEASED ? undefined : this.loss();
+    }
     /** Gives the lease its TTL again. Rejects with LeaseLost (final), or Unavailable: the lease
      * keeps its old validity, and the call may be repeated. */
     async extend() {
@@ -103,11 +108,12 @@ export class Lease {
         if (this.#first !== undefined)
             return;
         this.#calls.kept.add(this);
+        this.#onLost = options.onLost;
         this.#margin = Math.min(options.margin ?? this.ttl / 10, this.ttl / 2);
         // A lease that is released before its first extension costs a timer, and no more.
         this.#first = setTimeout(() => {
             this.#stop = new AbortController();
-            this.#keeping = this.#keep(this.#stop.signal, options.onLost);
+            this.#keeping = this.#keep(this.#stop.signal);
         }, Math.min(this.#due(), this.#left(), LONGEST_TIMER));
     }
     /** Releases the lease. Rejects with LeaseLost if it had ended before, and Unavailable if it
@@ -117,22 +123,24 @@ export class Lease {
         await this.#release(Infinity);
         this.#gone = RELEASED;
     }
-    /** Ends a lease whose work has ended, as `do` does, in a second: what no server has answered by then
-     * is done in the background, and if none responds at all, its TTL ends the lease.
+    /** Ends a lease whose work has ended, as `do` does, within so many milliseconds, a second unless given: what no server has
+     * answered by then is done in the background, and if none responds at all, its TTL ends the lease.
      * Returns the loss, if it was lost before. */
-    async finish() {
+    async finish(within = GRACE) {
         if (this.#gone === RELEASED)
             return undefined;
         await this.#stopKeeping();
         let why = this.#whyLost();
+        if (why)
+            this.#lose(why); // no timer has done it yet
         try {
-            await this.#release(now() + GRACE);
+            await this.#release(now() + within);
         }
         catch (error) {
             if (error instanceof LeaseLost)
                 why ||= 'it had ended when it was released';
             else if (error instanceof Unavailable)
-                this.#calls.inBackground(() => this.#release(now() + ABANDON));
+                this.#calls.inBackground((signal) => this.#release(now() + ABANDON, signal));
         }
         this.#gone = why || RELEASED;
         return why ? lost(this.resource, why) : undefined;
@@ -176,8 +184,8 @@ export class Lease {
         const call = { operation: 'extend', resource: this.resource, method: 'POST', path: '/leases/current/extend', headers: this.#header() };
         this.#renew(await this.#calls.send({ ...call, ...bounds, signal, body: () => ({ ttl_ms: this.ttl }) }));
     }
-    async #release(deadline) {
-        await this.#calls.send({ operation: 'release', resource: this.resource, method: 'DELETE', path: '/leases/current', headers: this.#header(), deadline });
+    async #release(deadline, signal) {
+        await this.#calls.send({ operation: 'release', resource: this.resource, method: 'DELETE', path: '/leases/current', headers: this.#header(), deadline, signal });
     }
     #header() {
         return { 'Fencelock-Lease': this.#id };
@@ -189,7 +197,7 @@ export class Lease {
         await this.#keeping;
     }
     /** Keeps the lease alive until it is lost, or `stop` is aborted. It never rejects. */
-    async #keep(stop, onLost) {
+    async #keep(stop) {
         let due = this.#due();
         while (this.#left() > 0 && !this.#gone) {
             try {
@@ -215,10 +223,16 @@ export class Lease {
         if (stop.aborted)
             return;
         this.#calls.kept.delete(this);
-        this.#gone = this.#whyLost();
-        const loss = lost(this.resource, this.#gone);
+        this.#lose(this.#whyLost());
+    }
+    /** Notes a loss, and tells it, once. */
+    #lose(why) {
+        this.#gone = why;
+        const loss = lost(this.resource, why);
         this.#loss?.abort(loss);
-        onLost?.(loss);
+        const onLost = this.#onLost;
+        this.#onLost = undefined;
+        tell(onLost, loss);
     }
     /** Milliseconds until a third of the TTL has passed since validity began. */
     #due() {

@@ -1,18 +1,26 @@
 /** One of a client's URLs: a server, or a load balancer before several. */
 import { ALONE, Batcher, operationOf } from './batch.js';
-import { now, onAbort } from './clock.js';
+import { LONGEST_TIMER, now, onAbort } from './clock.js';
 import { FencelockError, refusal, Refused } from './errors.js';
+import { Lane } from './lane.js';
 /** A request that came to nothing. */
 export class NoAnswer extends Error {
     sent;
     /** `sent` says that the server may have seen it. */
-    constructor(why, sent) {
-        super(why);
+    constructor(why, sent, cause) {
+        super(why, { cause });
         this.sent = sent;
     }
 }
 /** Milliseconds between two probes while a request waits in the queue; the first comes sooner. */
 const PROBE_EVERY = 5000;
+/** The requests under way to a server. Fetch was seen to open up to twice as many connections: it is to have 256 at most.
+ * Each kind has a lane of its own, so that requests that wait in the queue, or a burst of calls, keep no lease from being extended. */
+const WAITS = 96;
+const OTHERS = 32;
+const EXTENDS = 12;
+const BATCHES = 1; // more would put a whole burst under way at once, too much to be answered in time
+const EXTEND_BATCHES = 4;
 /** Milliseconds without a line of events, of which a server sends one every 10 s. */
 const QUIET = 30000;
 const MAX_NAMES = 16;
@@ -26,6 +34,10 @@ export class Server {
     #names = new Set(); // of all that answered
     #shared = false; // several servers answer here, in turn
     #batcher;
+    #extendBatcher;
+    #waits = new Lane(WAITS);
+    #others = new Lane(OTHERS);
+    #extends = new Lane(EXTENDS);
     constructor(url, fetch, batchAfter) {
         const base = globalThis.location?.href;
         let parsed;
@@ -40,24 +52,38 @@ export class Server {
         }
         this.url = parsed.href.replace(/\/+$/, '');
         this.#fetch = fetch;
-        this.#batcher = new Batcher(batchAfter, (body, authorization, signal) => {
+        const send = (body, authorization, signal) => {
             const headers = { 'Content-Type': 'application/json', ...(authorization && { Authorization: authorization }) };
             return this.#exchange({ method: 'POST', path: '/locks/batch', headers, body }, signal);
-        });
+        };
+        const refused = { until: 0 };
+        this.#batcher = new Batcher(batchAfter, BATCHES, refused, send);
+        this.#extendBatcher = new Batcher(batchAfter, EXTEND_BATCHES, refused, send);
+    }
+    /** Whether polls are to be short, so that all get their turns. */
+    get crowded() {
+        return this.#waits.crowded;
     }
     /** Sends a request, and rejects with NoAnswer, the error of a refusal, or the reason of its signal. */
     async ask(request) {
         const controller = new AbortController();
-        const timer = setTimeout(() => controller.abort(new NoAnswer('no response in time', true)), request.limit);
+        const late = () => controller.abort(new NoAnswer('no response in time', true));
+        let probed;
+        let timer = request.until - now() <= LONGEST_TIMER ? setTimeout(late, request.until - now()) : undefined;
+        const sent = () => {
+            clearTimeout(timer); // its time begins now
+            request.sent?.();
+            timer = setTimeout(late, Math.min(request.limit, request.until - now()));
+            probed = request.probe ? this.#probe(controller, request.probe) : undefined;
+        };
         const { signal } = request;
         const giveUp = signal && (() => controller.abort(signal.reason));
         if (giveUp)
             signal.addEventListener('abort', giveUp, { once: true });
-        const probed = request.probe ? this.#probe(controller, request.probe) : undefined;
         let unsent = false;
         const left = (late) => (late ? request.late?.(late) : (unsent = true));
         try {
-            return this.#judged(request, await this.#reply(request, controller.signal, left));
+            return this.#judged(request, await this.#reply(request, controller.signal, left, sent));
         }
         catch (error) {
             if (error instanceof FencelockError)
@@ -104,18 +130,37 @@ export class Server {
         }
     }
     /** Sends a request alone or in a batch. */
-    async #reply(request, signal, left) {
+    async #reply(request, signal, left, sent) {
         const operation = operationOf(request);
         if (!operation)
-            return this.#exchange(request, signal);
-        const reply = await this.#batcher.gather(operation, signal, left);
+            return this.#inTurn(request, signal, left, sent);
+        const batcher = isExtend(request) ? this.#extendBatcher : this.#batcher;
+        const reply = await batcher.gather(operation, signal, left, sent);
         if (reply !== ALONE)
             return reply;
         try {
+            return await this.#inTurn(request, signal, left, sent);
+        }
+        finally {
+            batcher.ended();
+        }
+    }
+    /** Sends a request when one of its lane's connections is free. */
+    async #inTurn(request, signal, left, sent) {
+        const lane = isExtend(request) ? this.#extends : request.waits ? this.#waits : this.#others;
+        try {
+            await lane.enter(signal);
+        }
+        catch (error) {
+            left(undefined);
+            throw error;
+        }
+        try {
+            sent();
             return await this.#exchange(request, signal);
         }
         finally {
-            this.#batcher.ended();
+            lane.leave();
         }
     }
     async #exchange({ method, path, headers, body }, signal) {
@@ -158,7 +203,7 @@ export class Server {
     #probe(waiting, limit) {
         const probe = () => {
             timer = setTimeout(probe, PROBE_EVERY);
-            this.ask({ operation: 'probe', resource: '', method: 'GET', path: '/healthz', headers: {}, limit, signal: waiting.signal }).catch((error) => {
+            this.ask({ operation: 'probe', resource: '', method: 'GET', path: '/healthz', headers: {}, limit, until: Infinity, waits: false, signal: waiting.signal }).catch((error) => {
                 // Any answer is one, also a refusal.
                 if (error instanceof NoAnswer && !this.#shared)
                     waiting.abort(new NoAnswer('the server does not answer while the request waits', true));
@@ -167,6 +212,9 @@ export class Server {
         let timer = setTimeout(probe, limit);
         return () => clearTimeout(timer);
     }
+}
+function isExtend({ path }) {
+    return path === '/leases/current/extend';
 }
 /** The text of an answer. One that is too long to be the service's is not read to its end. */
 async function textOf(response) {

@@ -1,0 +1,46 @@
+"use strict";
+Object.defineProperty(exports, "__esModule", { value: true });
+exports.Lane = void 0;
+const clock_js_1 = require("./clock.js");
+/** Bounds the requests under way to a server, each of which has a connection of its own; the others wait for their turn. */
+class Lane {
+    size;
+    #free;
+    #waiting = []; // in the order of their turns
+    constructor(size) {
+        this.size = size;
+        this.#free = size;
+    }
+    /** Whether more than half of it is in use. */
+    get crowded() {
+        return this.#free < this.size / 2;
+    }
+    /** Waits for a turn, after which `leave` must follow. Rejects with the signal's reason. */
+    async enter(signal) {
+        signal.throwIfAborted();
+        if (this.#free > 0) {
+            this.#free--;
+            return;
+        }
+        await new Promise((resolve, reject) => {
+            const turn = () => {
+                unhook();
+                resolve();
+            };
+            const unhook = (0, clock_js_1.onAbort)(signal, (reason) => {
+                this.#waiting = this.#waiting.filter((other) => other !== turn);
+                reject(reason);
+            });
+            this.#waiting.push(turn);
+        });
+    }
+    /** Ends a turn, and gives it to the next. */
+    leave() {
+        const next = this.#waiting.shift();
+        if (next)
+            next();
+        else
+            this.#free++;
+    }
+}
+exports.Lane = Lane;

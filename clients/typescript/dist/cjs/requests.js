@@ -1,0 +1,41 @@
+"use strict";
+/** The requests of a client, but for an acquire and those of a lease. */
+Object.defineProperty(exports, "__esModule", { value: true });
+exports.ofPart = exports.ofRecord = exports.ofResource = exports.ofBreaks = exports.encoded = void 0;
+/** A name for a path. */
+function encoded(resource) {
+    if (typeof resource !== 'string')
+        throw new TypeError(`a resource must be a string, not ${typeof resource}`);
+    try {
+        return encodeURIComponent(resource);
+    }
+    catch {
+        throw new TypeError('a resource must be valid Unicode, without half a surrogate pair');
+    }
+}
+exports.encoded = encoded;
+function ofBreaks(resource, lease) {
+    encoded(resource); // refuses half a surrogate pair
+    return { operation: 'break', resource, method: 'POST', path: '/breaks', body: () => ({ resource, ...lease }) };
+}
+exports.ofBreaks = ofBreaks;
+function ofResource(operation, resource) {
+    const name = encoded(resource);
+    // The name again, where no proxy rewrites it.
+    return { operation, resource, method: 'GET', path: `/locks/${name}`, headers: { 'Fencelock-Resource': name } };
+}
+exports.ofResource = ofResource;
+function ofRecord(operation, resource, method) {
+    const name = encoded(resource);
+    return { operation, resource, method, path: `/guarded/${name}`, headers: { 'Fencelock-Resource': name } };
+}
+exports.ofRecord = ofRecord;
+/** A request under the token of one resource. */
+function ofPart(operation, { resource, token, proof }, method) {
+    const call = ofRecord(operation, resource, method);
+    const headers = { ...call.headers, 'Fencing-Token': String(token) };
+    if (proof)
+        headers['Fencing-Proof'] = proof;
+    return { ...call, headers };
+}
+exports.ofPart = ofPart;

@@ -1,2 +1,0 @@
-/** A key that cannot be guessed. */
-export declare function randomKey(): Promise<string>;

@@ -1,0 +1,33 @@
+/** The requests of a client, but for an acquire and those of a lease. */
+/** A name for a path. */
+export function encoded(resource) {
+    if (typeof resource !== 'string')
+        throw new TypeError(`a resource must be a string, not ${typeof resource}`);
+    try {
+        return encodeURIComponent(resource);
+    }
+    catch {
+        throw new TypeError('a resource must be valid Unicode, without half a surrogate pair');
+    }
+}
+export function ofBreaks(resource, lease) {
+    encoded(resource); // refuses half a surrogate pair
+    return { operation: 'break', resource, method: 'POST', path: '/breaks', body: () => ({ resource, ...lease }) };
+}
+export function ofResource(operation, resource) {
+    const name = encoded(resource);
+    // The name again, where no proxy rewrites it.
+    return { operation, resource, method: 'GET', path: `/locks/${name}`, headers: { 'Fencelock-Resource': name } };
+}
+export function ofRecord(operation, resource, method) {
+    const name = encoded(resource);
+    return { operation, resource, method, path: `/guarded/${name}`, headers: { 'Fencelock-Resource': name } };
+}
+/** A request under the token of one resource. */
+export function ofPart(operation, { resource, token, proof }, method) {
+    const call = ofRecord(operation, resource, method);
+    const headers = { ...call.headers, 'Fencing-Token': String(token) };
+    if (proof)
+        headers['Fencing-Proof'] = proof;
+    return { ...call, headers };
+}

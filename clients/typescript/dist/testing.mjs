@@ -1,0 +1,1 @@
+export { Service } from './cjs/testing.js';
