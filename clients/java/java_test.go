@@ -3,6 +3,7 @@ package java_test
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,8 @@ import (
 	"github.com/fencelock/fencelock/clients/faults"
 	"github.com/fencelock/fencelock/internal/testenv"
 )
+
+func TestMain(m *testing.M) { testenv.Main(m) }
 
 var runFor = flag.Duration("for", 25*time.Second, "how long TestSoakFaults takes")
 
@@ -30,7 +33,7 @@ var libraries = map[string]string{
 	"spring3-jdbc": "libspring-jdbc-java", "commons-logging": "libcommons-logging-java",
 }
 
-// The client's own tests: against a service in their process, a real one, and the guards in Postgres and MariaDB,
+// The client's own tests: against a service in their process (with interruptions, callbacks that throw, and options that no server accepts), a real one, and the guards in Postgres and MariaDB,
 // also in transactions of Spring; and tests as an application writes them, with the extension of JUnit. The Java of README.md runs as it is there.
 func TestJava(t *testing.T) {
 	t.Parallel()
@@ -40,6 +43,21 @@ func TestJava(t *testing.T) {
 	t.Run("unit", func(t *testing.T) {
 		args := []string{"-XX:TieredStopAtLevel=1", "-Dfencelock.program=" + testenv.Program(t), "-cp", classPath, "org.junit.platform.console.ConsoleLauncher", "--disable-banner", "--disable-ansi-colors", "--details=tree", "--fail-if-no-tests"}
 		t.Log(run(t, env, "java", append(args, "--select-package=io.github.fencelock")...))
+	})
+	t.Run("first call", func(t *testing.T) {
+		testFirstCall(t, run(t, nil, "java", "-XX:TieredStopAtLevel=1", "-cp", classPath, "io.github.fencelock.FirstCall", strings.TrimPrefix(env[0], "FENCELOCK_URL=")))
+	})
+	t.Run("the same bytes in another folder", func(t *testing.T) {
+		testenv.Long(t, "a jar that differs from build to build")
+		elsewhere := t.TempDir()
+		run(t, nil, "cp", "-r", "src", "pom.xml", "build.sh", elsewhere)
+		run(t, nil, filepath.Join(elsewhere, "build.sh"), filepath.Join(elsewhere, "out"))
+		run(t, nil, "cmp", filepath.Join(dir, "fencelock-client.jar"), filepath.Join(elsewhere, "out", "fencelock-client.jar"))
+	})
+	t.Run("javadoc", func(t *testing.T) {
+		testenv.Long(t, "a public method without the documentation of a parameter")
+		sources := strings.Fields(run(t, nil, "find", "src/main/java/io", "junit/src/main/java", "-name", "*.java"))
+		run(t, nil, "javadoc", append([]string{"-Xdoclint:all", "-Werror", "-quiet", "-d", filepath.Join(dir, "javadoc"), "-cp", classPath}, sources...)...)
 	})
 	t.Run("readme", func(t *testing.T) {
 		file := filepath.Join(dir, "ReadmeProgram.java")
@@ -53,44 +71,109 @@ func TestJava(t *testing.T) {
 	})
 }
 
-// Maven makes of pom.xml what Central asks for, without a network: from what Debian has of its plugins. Its jackson-core says no
-// module's name, as that of Central does.
+// The first call of a process takes as long as the second, since the builder has loaded what it needs: 500 classes, which
+// take a busy machine two seconds. What they take is a machine's matter, so the classes are counted.
+func testFirstCall(t *testing.T, said string) {
+	t.Helper()
+	classes := map[string]int{}
+	for line := range strings.Lines(said) {
+		var call string
+		var loaded, milliseconds int
+		if _, err := fmt.Sscan(line, &call, &loaded, &milliseconds); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		classes[call] = loaded
+	}
+	if len(classes) != 2 || classes["first"] > 50 {
+		t.Errorf("classes that the first and the second call loaded: %v, want 50 at most", classes)
+	}
+	t.Log(said)
+}
+
+// Maven makes of pom.xml what Central asks for, without a network: from what Debian has of its plugins; and in another folder the same bytes.
 func TestSoakMaven(t *testing.T) {
+	testenv.Soak(t, "that Maven cannot build the package, or not twice the same")
 	testenv.Java(t, libraries)
-	maven, dir := testenv.Maven(t), t.TempDir()
+	var builds [2]map[string]string
+	for i, name := range []string{"one", "another"} {
+		builds[i] = mavenBuild(t, filepath.Join(t.TempDir(), name))
+	}
+	for _, artifact := range []string{"fencelock-client", "fencelock-junit"} {
+		for _, kind := range []string{"", "-sources", "-javadoc"} {
+			name := artifact + "-0.1.0" + kind + ".jar"
+			if one, another := builds[0][name], builds[1][name]; one == "" || one != another {
+				t.Errorf("%s: sums %q and %q, want one", name, one, another)
+			}
+		}
+	}
+}
+
+// mavenBuild builds both packages below a folder, and returns the SHA-256 of each jar.
+func mavenBuild(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	maven, source := testenv.Maven(t), filepath.Join(dir, "source")
+	run(t, nil, "mkdir", dir)
+	run(t, nil, "cp", "-r", ".", source)
+	repository, jar := mavenRepository(t, dir)
+	arguments := []string{"-o", "-q", "-B", "-Dmaven.repo.local=" + repository, "-Djackson.version=" + filepath.Base(filepath.Dir(jar)), "-P", "release"}
+	run(t, nil, maven, append(arguments, "-f", source, "install")...)
+	run(t, nil, maven, append(arguments, "-f", filepath.Join(source, "junit"), "-Djunit.version="+mavenVersion(t, repository, "org/junit/jupiter/junit-jupiter-api"), "package")...)
+	modules := filepath.Join(source, "target", "fencelock-client-0.1.0.jar") + ":" + jar
+	if said := run(t, nil, "java", "-p", modules, "--describe-module", "io.github.fencelock"); !strings.Contains(said, "exports io.github.fencelock") {
+		t.Error(said)
+	}
+	sums := map[string]string{}
+	for line := range strings.Lines(run(t, nil, "find", source, "-name", "*.jar", "-exec", "sha256sum", "{}", "+")) {
+		sum, file, _ := strings.Cut(strings.TrimSpace(line), "  ")
+		sums[filepath.Base(file)] = sum
+	}
+	return sums
+}
+
+// mavenRepository is a copy of what Debian has, with a jackson-core that says its module's name, as that of Central does.
+func mavenRepository(t *testing.T, dir string) (repository, jackson string) {
+	t.Helper()
 	repository, module := filepath.Join(dir, "repository"), filepath.Join(dir, "module")
 	if err := os.WriteFile(module, []byte("Automatic-Module-Name: com.fasterxml.jackson.core\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	run(t, nil, "cp", "-r", ".", filepath.Join(dir, "source"))
 	run(t, nil, "cp", "-rsL", testenv.MavenRepository, repository)
-	jars, err := filepath.Glob(repository + "/com/fasterxml/jackson/core/jackson-core/2.[0-9]*/*.jar")
+	const artifact = "com/fasterxml/jackson/core/jackson-core"
+	version := mavenVersion(t, repository, artifact)
+	jackson = filepath.Join(repository, artifact, version, "jackson-core-"+version+".jar")
+	run(t, nil, "cp", "--remove-destination", "/usr/share/java/jackson-core.jar", jackson)
+	run(t, nil, "jar", "--update", "--file", jackson, "--manifest", module)
+	return repository, jackson
+}
+
+// mavenVersion is the version that a repository has of an artifact.
+func mavenVersion(t *testing.T, repository, artifact string) string {
+	t.Helper()
+	jars, err := filepath.Glob(filepath.Join(repository, artifact, "[0-9]*.[0-9]*", "*.jar"))
 	if err != nil || len(jars) != 1 {
-		t.Fatalf("%q (%v), want one version", jars, err)
+		t.Fatalf("%s: %q (%v), want one version", artifact, jars, err)
 	}
-	run(t, nil, "cp", "--remove-destination", "/usr/share/java/jackson-core.jar", jars[0])
-	run(t, nil, "jar", "--update", "--file", jars[0], "--manifest", module)
-	version := filepath.Base(filepath.Dir(jars[0]))
-	run(t, nil, maven, "-f", filepath.Join(dir, "source"), "-o", "-q", "-B", "-Dmaven.repo.local="+repository, "-Djackson.version="+version, "-P", "release", "package")
-	for _, name := range []string{"fencelock-client-0.1.0.jar", "fencelock-client-0.1.0-sources.jar", "fencelock-client-0.1.0-javadoc.jar"} {
-		if _, err := os.Stat(filepath.Join(dir, "source", "target", name)); err != nil {
-			t.Error(err)
-		}
-	}
-	modules := filepath.Join(dir, "source", "target", "fencelock-client-0.1.0.jar") + ":" + jars[0]
-	if said := run(t, nil, "java", "-p", modules, "--describe-module", "io.github.fencelock"); !strings.Contains(said, "exports io.github.fencelock") {
-		t.Error(said)
-	}
+	return filepath.Base(filepath.Dir(jars[0]))
 }
 
 // A pair, and a withLock, take at most 1.3 times as long as a pair of a bare loop over java.net.http, in one run.
 func TestSoakSpeed(t *testing.T) {
+	testenv.Soak(t, "a Java client that became slow")
 	testenv.NeedsServer(t)
 	faults.Speed(t, 1.3, "java", "-cp", compiled(t, t.TempDir()), "io.github.fencelock.Speed")
 }
 
+// A minute of interruptions at random instants: each is seen.
+func TestSoakInterrupts(t *testing.T) {
+	testenv.Soak(t, "an interruption at a random instant that gets lost")
+	classPath := compiled(t, t.TempDir())
+	run(t, nil, "java", "-XX:TieredStopAtLevel=1", "-Dfencelock.interrupts.seconds=60", "-cp", classPath, "org.junit.platform.console.ConsoleLauncher", "--disable-banner", "--disable-ansi-colors",
+		"--fail-if-no-tests", "--select-method=io.github.fencelock.CornersTest#noInterruptionGetsLost")
+}
+
 // The client under faults of everything, see clients/faults.
 func TestSoakFaults(t *testing.T) {
+	testenv.Soak(t, "a Java client that works late, or leaks, under faults")
 	worker := []string{"java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", compiled(t, t.TempDir()), "io.github.fencelock.Faults"}
 	faults.Run(t, *runFor, [][]string{worker, worker, worker})
 }

@@ -5,26 +5,33 @@ import io.github.fencelock.Server.NoAnswer;
 import io.github.fencelock.Tries.Bounds;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.HashMap;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import java.util.function.Consumer;
+import java.util.function.Function;
 import java.util.function.Supplier;
 
-/** Sends calls: to which server, and how often. docs/reference/clients.md has the rules. No thread waits for a call but its caller's. */
+/** Sends calls: to which server, and how often. docs/how-to/write-a-client.md has the rules. No thread waits for a call but its caller's. */
 final class Calls {
+    private static final System.Logger LOG = System.getLogger("io.github.fencelock");
+
     final List<Server> servers = new ArrayList<>();
     final Transport transport;
     private final Supplier<String> bearer; // null for none
     private final long timeout;
     private final long patience;
     private final long poll;
-    private final Consumer<Retry> onRetry;
+    private final List<LockObserver> observers;
     private final Set<Sending> sending = ConcurrentHashMap.newKeySet();
     /** Leases that are kept alive. */
     final Set<Lease> kept = ConcurrentHashMap.newKeySet();
@@ -34,18 +41,23 @@ final class Calls {
     private volatile long slowest = Tries.SHORTEST_TRY; // how long a recent answer took; old ones fade
     private volatile boolean closed;
 
-    Calls(FencelockClient.Builder settings) {
+    Calls(ClientBuilder settings) {
         transport = new Transport(settings.tls != null ? settings.tls : Transport.tls(settings.servers));
         for (String url : settings.servers) servers.add(new Server(url, transport));
         bearer = settings.bearer;
         timeout = Clock.nanos(settings.timeout);
         patience = Clock.nanos(settings.patience);
         poll = Clock.nanos(settings.poll) / Clock.SECOND * Clock.SECOND;
-        onRetry = settings.onRetry;
+        observers = List.copyOf(settings.observers);
     }
 
     Tries tries(Bounds bounds) {
-        return new Tries(bounds, patience, poll);
+        return tries(bounds, Optional.empty());
+    }
+
+    /** Of a call that may have a patience of its own. */
+    Tries tries(Bounds bounds, Optional<Duration> own) {
+        return new Tries(bounds, own.map(Clock::nanos).orElse(patience), poll);
     }
 
     /**
@@ -68,6 +80,19 @@ final class Calls {
         return prepare(call, tries(bounds)).answer();
     }
 
+    /** What all pages of a listing have. */
+    <T> List<T> pages(String operation, String path, String resource, String member, Function<Map<String, Object>, T> of) throws InterruptedException {
+        List<T> all = new ArrayList<>();
+        String cursor = "";
+        do {
+            String more = cursor.isEmpty() ? "" : "&cursor=" + Requests.encoded(cursor);
+            Answer page = answer(Call.of(operation, resource, "GET", path + "&limit=1000" + more, Map.of()), Bounds.NONE);
+            Json.objects(page.body(), member).forEach(each -> all.add(of.apply(each)));
+            cursor = Json.text(page.body(), "next_cursor");
+        } while (!cursor.isEmpty());
+        return all;
+    }
+
     /** Nothing is sent any more, and what is under way fails. */
     void close() {
         closed = true;
@@ -84,7 +109,7 @@ final class Calls {
         private int asked; // how many servers of this round were asked
         private UnavailableException failure; // of this round
         private volatile Future<?> step; // the try or the pause that is under way
-        private volatile Thread caller; // sends the tries before the first pause itself; null if nobody waits
+        private volatile boolean awaited; // a caller waits for it
 
         private Sending(Call call, Tries tries) {
             this.call = call;
@@ -101,14 +126,26 @@ final class Calls {
 
         /** Sends the call and waits for the answer. Interrupted, it breaks the call off. */
         Answer answer() throws InterruptedException {
-            caller = Thread.currentThread();
-            round();
+            awaited = true;
             try {
+                if (Thread.interrupted()) throw new InterruptedException();
+                round();
                 return outcome.get();
             } catch (InterruptedException e) {
                 fail(new ClosedException());
                 throw e;
             } catch (ExecutionException e) {
+                throw thrown(e.getCause());
+            }
+        }
+
+        /** Sends the call and waits for the answer. An interruption is kept for afterwards. */
+        Answer answerUninterruptibly() {
+            awaited = true;
+            round();
+            try {
+                return outcome.join(); // keeps the flag of an interruption
+            } catch (CompletionException e) {
                 throw thrown(e.getCause());
             }
         }
@@ -135,36 +172,69 @@ final class Calls {
                     tries.silent++;
                     rest(failure);
                 } else {
-                    ask((start + asked) % servers.size());
+                    queue((start + asked) % servers.size());
                 }
-            } catch (RuntimeException e) {
-                outcome.completeExceptionally(e); // an exception of the bearer's supplier, too
+            } catch (Throwable e) {
+                outcome.completeExceptionally(e); // whatever the bearer's supplier throws, too: nobody else would hear of it
             }
         }
 
-        private void ask(int at) {
+        /** Asks a server once there is a connection for it: the time of a try begins then. */
+        private void queue(int at) {
+            Server server = servers.get(at);
+            Lane lane = server.lane(call, tries.waiting().kept() > 0);
+            if (tries.bounds().deadline() < Clock.NEVER) {
+                long left = Math.max(0, tries.bounds().deadline() + (tries.number == 0 && awaited ? timeout : 0) - Clock.now());
+                under(transport.after(left, () -> {
+                    tries.late = true;
+                    outcome.completeExceptionally(Errors.unavailable(call, "no connection was free in time"));
+                }));
+            }
+            lane.take(() -> {
+                CompletableFuture<Answer> turn = new CompletableFuture<>();
+                turn.whenComplete((answer, error) -> lane.give());
+                try {
+                    Future<?> late = step;
+                    if (late != null) late.cancel(false);
+                    if (outcome.isDone()) turn.cancel(false);
+                    else ask(at, lane, turn);
+                } catch (Throwable e) {
+                    turn.cancel(false);
+                    outcome.completeExceptionally(e); // whatever the bearer's supplier throws, too: nobody else would hear of it
+                }
+            });
+        }
+
+        private void ask(int at, Lane lane, CompletableFuture<Answer> asking) {
+            if (tries.number == 0 && awaited) tries.begin(timeout);
             int unasked = servers.size() - asked++;
-            Tries.Wait wait = tries.waiting();
+            Tries.Wait wait = tries.waiting(lane.isCrowded());
             Tries.Limit limit = tries.limit(tryLimit(), unasked, wait.kept());
             if (limit.limit() <= 0) {
+                asking.cancel(false);
                 failed(Errors.unavailable(call, "no response in time"));
                 return;
             }
             byte[] body = call.body() == null ? null : call.body().apply(wait.left() / Clock.MILLISECOND);
-            Map<String, String> headers = headers(wait.kept() < wait.left() ? wait.kept() : 0);
+            Map<String, String> headers;
+            try {
+                headers = headers(wait.kept() < wait.left() ? wait.kept() : 0);
+            } catch (Throwable e) { // of the bearer's supplier: a caller sees it; where none waits, the try has failed
+                if (awaited) throw e;
+                asking.cancel(false);
+                failed((UnavailableException) Errors.unavailable(call, "no bearer token: " + e.getClass().getName()).initCause(e));
+                return;
+            }
             tries.number++;
             long begun = Clock.now();
-            long overall = Math.min(limit.limit() + wait.kept(), tries.bounds.deadline() - begun);
+            long overall = Math.min(limit.limit() + wait.kept(), tries.bounds().deadline() - begun);
             Server server = servers.get(at);
-            CompletableFuture<Answer> asking = new CompletableFuture<>();
             asking.whenComplete((answer, error) -> {
                 if (error == null || error instanceof FencelockException) noteTime(begun, wait.kept());
             });
             under(asking);
-            boolean here = Thread.currentThread() == caller;
-            server.ask(asking, call, headers, body, overall, limit.probe(), here);
-            // Interrupted here, it is not done, and nothing follows.
-            if (!here || asking.isDone()) asking.whenComplete((answer, error) -> answered(at, server, answer, error));
+            server.ask(asking, call, headers, body, overall, limit.probe());
+            asking.whenComplete((answer, error) -> answered(at, server, answer, error));
         }
 
         /** Notes what is under way, and ends it if the call has ended meanwhile. */
@@ -214,7 +284,8 @@ final class Calls {
                     outcome.completeExceptionally(error);
                     return;
                 }
-                if (!call.quiet()) onRetry.accept(new Retry(unavailable, tries.number, Duration.ofNanos(tries.failing()), Duration.ofNanos(pause)));
+                Retry retry = new Retry(unavailable, tries.number, Duration.ofNanos(tries.failing()), Duration.ofNanos(pause));
+                if (!call.quiet()) observe(observer -> observer.retried(retry));
             }
             under(transport.after(pause, this::round));
         }
@@ -241,10 +312,33 @@ final class Calls {
         }
     }
 
+    /** An observer's exception ends no call: it is logged. */
+    void observe(Consumer<LockObserver> what) {
+        for (LockObserver observer : observers) {
+            try {
+                what.accept(observer);
+            } catch (Throwable e) {
+                LOG.log(System.Logger.Level.WARNING, "an observer has failed", e);
+            }
+        }
+    }
+
+    Health health() throws InterruptedException {
+        Map<String, CompletableFuture<String>> asked = new LinkedHashMap<>();
+        for (Server server : servers) asked.put(server.url, server.ready(timeout));
+        Map<String, String> found = new LinkedHashMap<>();
+        try {
+            for (Map.Entry<String, CompletableFuture<String>> each : asked.entrySet()) found.put(each.getKey(), each.getValue().get());
+        } catch (ExecutionException e) {
+            throw new IllegalStateException(e.getCause());
+        }
+        return new Health(found.containsValue(""), Collections.unmodifiableMap(found));
+    }
+
     /** An exception that was made by another thread, with the trace of the one that gets it. */
     private static RuntimeException thrown(Throwable cause) {
         if (cause instanceof Error error) throw error;
-        RuntimeException exception = (RuntimeException) cause;
+        if (!(cause instanceof RuntimeException exception)) return new IllegalStateException("a supplier of the bearer token threw what it does not declare", cause);
         if (exception instanceof FencelockException) exception.fillInStackTrace();
         return exception;
     }

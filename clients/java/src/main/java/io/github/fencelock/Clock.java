@@ -22,6 +22,11 @@ final class Clock {
         return START + at;
     }
 
+    /** How long ago a time was. */
+    static Duration since(long at) {
+        return Duration.ofNanos(now() - at);
+    }
+
     /** A duration in nanoseconds, NEVER at most. */
     static long nanos(Duration duration) {
         return duration.compareTo(Duration.ofNanos(NEVER)) >= 0 ? NEVER : duration.toNanos();

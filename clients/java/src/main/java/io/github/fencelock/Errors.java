@@ -68,7 +68,7 @@ final class Errors {
 
     private static String said(int status, String kind, Map<String, Object> problem) {
         String title = Json.text(problem, "title");
-        String detail = Json.text(problem, "detail");
+        String detail = Json.text(problem, "detail") + Json.text(problem, "reason"); // the one of a problem, the other of /readyz
         if (status == 404 && kind.isEmpty() && title.isEmpty()) return "the 404 did not come from fencelock: check host, port and path";
         return (title.isEmpty() ? "refused" : title) + " (" + status + ")" + (detail.isEmpty() ? "" : ": " + detail);
     }

@@ -16,12 +16,26 @@ import javax.sql.DataSource;
  * Presents a lease's token to the guard in Postgres (docs/reference/guard.md) or MariaDB (docs/reference/guard-mariadb.md), through JDBC.
  *
  * <p>In a transaction of Postgres that has claimed, nothing waits for a lock for longer than the work could take when it claimed (lock_timeout): until
- * the lease counts as lost. A session that is idle for the TTL is ended (idle_in_transaction_session_timeout). In MariaDB the claim waits no longer.
+ * the lease counts as lost. A session that is idle for the TTL is ended (idle_in_transaction_session_timeout).
+ * In MariaDB the claim waits no longer, and run limits an idle transaction as well (idle_transaction_timeout).
  */
 public final class Fenced {
-    /** What is done in a fenced transaction. */
+    /**
+     * What is done in a fenced transaction.
+     *
+     * @param <T> what it returns
+     * @param <X> what it throws
+     */
     @FunctionalInterface
     public interface Work<T, X extends Exception> {
+        /**
+         * Does it.
+         *
+         * @param connection the transaction's
+         * @return what run returns
+         * @throws SQLException if the database fails
+         * @throws X if it fails otherwise
+         */
         T run(Connection connection) throws SQLException, X;
     }
 
@@ -43,6 +57,15 @@ public final class Fenced {
      * guard has seen a larger token; nothing is written then. Other exceptions are the driver's: those with the SQLSTATE 40001, 40P01 and
      * 55P03, and MariaDB's 1020, 1205, 1213 and 1969, may be repeated while the lease is held. After an exception of the commit itself the transaction may
      * have taken effect.
+     *
+     * @param <T> what the work returns
+     * @param <X> what the work throws
+     * @param connection a connection
+     * @param lease the lease
+     * @param work what is done under the lease
+     * @return what work returned
+     * @throws SQLException if the database fails
+     * @throws X if the work throws it
      */
     public static <T, X extends Exception> T run(Connection connection, Lease lease, Work<T, X> work) throws SQLException, X {
         lease.check();
@@ -60,21 +83,45 @@ public final class Fenced {
         }
     }
 
-    /** The exception that the work ended with comes first. What cannot end its transaction is closed: autocommit would commit it. */
+    /** What the work returned or threw comes first. A connection that cannot end its transaction is closed: autocommit would commit it. */
     private static void end(Connection connection, boolean committed) throws SQLException {
-        if (committed) {
-            connection.setAutoCommit(true);
-            return;
-        }
         try {
-            connection.rollback();
+            if (!committed) connection.rollback();
+            if (isMariaDb(connection)) execute(connection, "SET @fencing_claimer = NULL, SESSION idle_transaction_timeout = @fencing_idle");
             connection.setAutoCommit(true);
         } catch (SQLException e) {
             connection.close();
         }
     }
 
-    /** Runs work as above, with a connection of its own. */
+    /**
+     * Has MariaDB end the connection when it is idle in the transaction for the TTL, in whole seconds: a holder that is paused there would keep its
+     * successor from the rows. A shorter limit of the session stays; {@link #end} restores what it had.
+     */
+    private static void limitIdle(Connection connection, Lease lease) throws SQLException {
+        long seconds = Math.max(1, lease.ttl().plusNanos(Clock.SECOND - 1).toSeconds());
+        String shorter = "@@idle_transaction_timeout BETWEEN 1 AND " + seconds;
+        execute(connection, "SET @fencing_idle = @@idle_transaction_timeout, SESSION idle_transaction_timeout = IF(" + shorter + ", @@idle_transaction_timeout, " + seconds + ")");
+    }
+
+    private static void execute(Connection connection, String sql) throws SQLException {
+        try (Statement statement = connection.createStatement()) {
+            statement.execute(sql);
+        }
+    }
+
+    /**
+     * Runs work as above, with a connection of its own.
+     *
+     * @param <T> what the work returns
+     * @param <X> what the work throws
+     * @param source where it gets a connection
+     * @param lease the lease
+     * @param work what is done under the lease
+     * @return what work returned
+     * @throws SQLException if the database fails
+     * @throws X if the work throws it
+     */
     public static <T, X extends Exception> T run(DataSource source, Lease lease, Work<T, X> work) throws SQLException, X {
         lease.check();
         try (Connection connection = source.getConnection()) {
@@ -93,9 +140,10 @@ public final class Fenced {
 
     private static <T, X extends Exception> T transaction(Connection connection, Lease lease, Work<T, X> work) throws SQLException, X {
         try {
+            if (isMariaDb(connection)) limitIdle(connection, lease);
             claim(connection, lease);
             T value = work.run(connection);
-            beforeCommit(connection, lease);
+            lease.check();
             connection.commit();
             return value;
         } catch (SQLException e) {
@@ -106,6 +154,10 @@ public final class Fenced {
     /**
      * Claims the lease's resources as the first statement of a transaction that somebody else began and ends: Spring,
      * Jakarta Transactions. It must be followed by {@link #beforeCommit} at its end.
+     *
+     * @param connection a connection
+     * @param lease the lease
+     * @throws SQLException if the database fails
      */
     public static void claim(Connection connection, Lease lease) throws SQLException {
         lease.check();
@@ -120,13 +172,15 @@ public final class Fenced {
         }
     }
 
-    /** Ends what {@link #claim} began: it throws LeaseLostException if the lease is lost, and the transaction is to be rolled back. */
+    /**
+     * Ends what {@link #claim} began: it throws LeaseLostException if the lease is lost, and the transaction is to be rolled back.
+     *
+     * @param connection a connection
+     * @param lease the lease
+     * @throws SQLException if the database fails
+     */
     public static void beforeCommit(Connection connection, Lease lease) throws SQLException {
-        if (isMariaDb(connection)) { // there a claim counts until another connection claims: no later transaction is to have it
-            try (Statement forget = connection.createStatement()) {
-                forget.execute("SET @fencing_claimer = NULL");
-            }
-        }
+        if (isMariaDb(connection)) execute(connection, "SET @fencing_claimer = NULL"); // a claim counts there until another connection claims: no later transaction is to have it
         lease.check();
     }
 
@@ -154,9 +208,9 @@ public final class Fenced {
         }
     }
 
-    /** For how long a claim may wait: until the lease counts as lost. */
+    /** For how long a claim may wait: until the lease counts as lost, so that a wait that is too long is reported as the loss. */
     private static long milliseconds(Lease lease) {
-        return Math.max(1, lease.left() / Clock.MILLISECOND);
+        return Math.max(1, lease.left() / Clock.MILLISECOND + 1);
     }
 
     private static void read(PreparedStatement claim) throws SQLException {

@@ -1,6 +1,10 @@
 package io.github.fencelock;
 
-/** Any failure of a call. Its message says what happened, to what, and what to do. */
+/**
+ * Any failure of a call. Its message says what happened, to what, and what to do.
+ *
+ * @serial exclude
+ */
 public sealed class FencelockException extends RuntimeException
         permits ClosedException, DeniedException, HeldException, LeaseLostException, RefusedException, UnavailableException {
     private String kind = "";
@@ -8,34 +12,46 @@ public sealed class FencelockException extends RuntimeException
     private String resource = "";
     private String url = "";
     private String requestId = "";
+    private boolean timedOut;
 
     FencelockException(String message) {
         super(message);
     }
 
-    /** The problem type of the service's response ("lock-held", "no-quorum", …); "" if there was no response. */
+    /** {@return the problem type of the service's response ("lock-held", "no-quorum", …); "" if there was no response} */
     public String kind() {
         return kind;
     }
 
-    /** The HTTP status of the response; 0 if there was no response. */
+    /** {@return the HTTP status of the response; 0 if there was no response} */
     public int status() {
         return status;
     }
 
-    /** What the call was about; several have ", " between them. */
+    /** {@return what the call was about; several have ", " between them} */
     public String resource() {
         return resource;
     }
 
-    /** The server that was asked last; "" if none was. */
+    /** {@return the server that was asked last; "" if none was} */
     public String url() {
         return url;
     }
 
-    /** The X-Request-Id of its answer; "" without one. */
+    /** {@return the X-Request-Id of its answer; "" without one} */
     public String requestId() {
         return requestId;
+    }
+
+    /**
+     * Whether the call ended because its wait did, the one of {@link LockOptions#waitAtMost} or of a lock's tryLock. A HeldException then
+     * has the holder that was waited for, and an UnavailableException says that no server could serve the call at the end. False for a
+     * call that does not wait, and where the client's patience ended first.
+     *
+     * @return whether the wait ended the call
+     */
+    public boolean timedOut() {
+        return timedOut;
     }
 
     FencelockException about(String resource) {
@@ -46,6 +62,11 @@ public sealed class FencelockException extends RuntimeException
     FencelockException answered(String kind, int status) {
         this.kind = kind;
         this.status = status;
+        return this;
+    }
+
+    FencelockException timedOut(boolean timedOut) {
+        this.timedOut = timedOut;
         return this;
     }
 

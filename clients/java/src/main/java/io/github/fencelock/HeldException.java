@@ -2,7 +2,11 @@ package io.github.fencelock;
 
 import java.time.Duration;
 
-/** Another lease holds the resource, or the wait for it ended. Asking again is safe. */
+/**
+ * Another lease holds the resource, or the wait for it ended. Asking again is safe.
+ *
+ * @serial exclude
+ */
 public final class HeldException extends FencelockException {
     private final String holder;
     private final long token;
@@ -15,17 +19,17 @@ public final class HeldException extends FencelockException {
         this.remaining = remaining;
     }
 
-    /** The label of that lease; "" if it has none. */
+    /** {@return the label of that lease; "" if it has none} */
     public String holder() {
         return holder;
     }
 
-    /** Its fencing token; 0 if it is not known. */
+    /** {@return its fencing token; 0 if it is not known} */
     public long token() {
         return token;
     }
 
-    /** How long it still lives. */
+    /** {@return how long it still lives} */
     public Duration remaining() {
         return remaining;
     }

@@ -11,6 +11,7 @@ import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.Future;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.stream.Collectors;
 
 /**
@@ -44,6 +45,9 @@ public final class Lease implements AutoCloseable {
     private volatile long margin; // before until, from which it counts as lost
     private volatile boolean capped; // no extension makes it last longer
     private volatile String gone = ""; // why it has ended; "" while it has not
+    private volatile boolean finished; // it was released, as far as that was possible
+    private final AtomicBoolean observed = new AtomicBoolean(); // observers have heard of its grant, and not of its end
+    private final long granted = now();
 
     // Of the keep-alive, which is never more than one timer or one request.
     private boolean kept;
@@ -63,57 +67,57 @@ public final class Lease implements AutoCloseable {
         renew(granted);
     }
 
-    /** The lease of the innermost {@code withLock} around the caller, in this thread. */
+    /** {@return the lease of the innermost {@code withLock} around the caller, in this thread} */
     public static Optional<Lease> current() {
         return Session.current().map(session -> session.lease);
     }
 
-    /** What the lease is of: with slots the name of the slot; of several resources, their names with ", " between them. */
+    /** {@return what the lease is of: with slots the name of the slot; of several resources, their names with ", " between them} */
     public String resource() {
         return resource;
     }
 
-    /** The number of the slot, from 1, of a lease that was acquired with slots; else 0. */
+    /** {@return the number of the slot, from 1, of a lease that was acquired with slots; else 0} */
     public int slot() {
         return slot;
     }
 
-    /** The time to live that every extension gives the lease again. */
+    /** {@return the time to live that every extension gives the lease again} */
     public Duration ttl() {
         return Duration.ofNanos(ttl);
     }
 
-    /** The fencing token: pass it to storage that refuses smaller ones. A lease of several resources has one for each: see {@link #parts}. */
+    /** {@return the fencing token: pass it to storage that refuses smaller ones} A lease of several resources has one for each: see {@link #parts}. */
     public long token() {
         return only().token();
     }
 
-    /** The fencing_proof of the token, a secret; "" if the service makes none. */
+    /** {@return the fencing_proof of the token, a secret; "" if the service makes none} */
     public String proof() {
         return only().proof();
     }
 
-    /** Each resource with its token and proof, in the order of their names. */
+    /** {@return each resource with its token and proof, in the order of their names} */
     public List<Part> parts() {
         return parts;
     }
 
-    /** The lease id, the capability of the lease. It is a secret. */
+    /** {@return the lease id, the capability of the lease} It is a secret. */
     public String id() {
         return id;
     }
 
-    /** How long the lease is sure to hold; zero when it may be over. */
+    /** {@return how long the lease is sure to hold; zero when it may be over} */
     public Duration validity() {
         return gone.isEmpty() ? Duration.ofNanos(Math.max(0, until - now())) : Duration.ZERO;
     }
 
-    /** When validity ends, as System.nanoTime() counts. From then on another lease may hold the resource. */
+    /** {@return when validity ends, as System.nanoTime() counts} From then on another lease may hold the resource. */
     public long untilNanoTime() {
         return Clock.nanoTime(until);
     }
 
-    /** Whether the lease has ended, or is about to. It looks at the clock: a process that was paused knows at once. */
+    /** {@return whether the lease has ended, or is about to} It looks at the clock: a process that was paused knows at once. */
     public boolean isLost() {
         return !whyLost().isEmpty();
     }
@@ -131,21 +135,35 @@ public final class Lease implements AutoCloseable {
         return why.isEmpty() ? Optional.empty() : Optional.of(Errors.lost(resource, why));
     }
 
-    /** Completes when a lease that is kept alive is lost, and never if it is released before. What depends on it runs on a thread of the client and must not block. */
+    /** {@return a stage that completes when a lease that is kept alive is lost, and never if it is released before} What depends on it runs on a thread of the client and must not block. */
     public CompletionStage<LeaseLostException> lost() {
         return lost.minimalCompletionStage();
     }
 
-    /** Gives the lease its TTL again. Throws LeaseLostException (final), or UnavailableException: the lease keeps its old validity, and the call may be repeated. */
+    /**
+     * Gives the lease its TTL again. Throws LeaseLostException (final), or UnavailableException: the lease keeps its old validity, and the call may be repeated.
+     *
+     * @throws InterruptedException if this thread is interrupted before the call has ended
+     */
     public void extend() throws InterruptedException {
         renew(calls.answer(extension(), Bounds.NONE));
     }
 
-    /** Releases the lease. Throws LeaseLostException if it had ended before, and UnavailableException if it may not have been released: repeat it, or let the TTL end it. */
+    /**
+     * Releases the lease. Throws LeaseLostException if it had ended before, and UnavailableException if it may not have been released: repeat it, or let the TTL end it.
+     *
+     * @throws InterruptedException if this thread is interrupted before the call has ended
+     */
     public void release() throws InterruptedException {
         stopKeeping();
-        calls.answer(releasing(), Bounds.NONE);
-        gone = RELEASED;
+        try {
+            calls.answer(releasing(), Bounds.NONE);
+            gone = RELEASED;
+            ended(Optional.empty());
+        } catch (LeaseLostException e) {
+            ended(Optional.of(e));
+            throw e;
+        }
     }
 
     /**
@@ -166,23 +184,51 @@ public final class Lease implements AutoCloseable {
 
     /** Ends a lease whose work has ended, as close does, and returns the loss. */
     Optional<LeaseLostException> finish() {
+        return finish(Tries.GRACE);
+    }
+
+    /** Waits for the release for so long at most. */
+    Optional<LeaseLostException> finish(long within) {
         if (wasReleased()) return Optional.empty();
+        if (finished) return loss();
         stopKeeping();
+        finished = true;
         String why = whyLost();
         try {
-            calls.answer(releasing(), Bounds.until(Clock.in(Tries.GRACE)));
+            calls.answer(releasing(), Bounds.until(Clock.in(within)));
         } catch (InterruptedException e) {
             releaseLater();
             Thread.currentThread().interrupt();
         } catch (LeaseLostException e) {
             if (why.isEmpty()) why = "it had ended when it was released";
-        } catch (UnavailableException e) {
-            releaseLater();
-        } catch (RuntimeException e) {
+        } catch (ClosedException | DeniedException | RefusedException e) {
             // Its TTL ends it.
+        } catch (RuntimeException | Error e) { // whatever the bearer's supplier throws, too
+            releaseLater();
         }
         gone = why.isEmpty() ? RELEASED : why;
-        return why.isEmpty() ? Optional.empty() : Optional.of(Errors.lost(resource, why));
+        Optional<LeaseLostException> loss = why.isEmpty() ? Optional.empty() : Optional.of(Errors.lost(resource, why));
+        ended(loss);
+        return loss;
+    }
+
+    /** Observers hear of the grant, and later once of the end. */
+    void observe(Duration waited) {
+        observed.set(true);
+        calls.observe(observer -> observer.granted(this, waited));
+    }
+
+    private void ended(Optional<LeaseLostException> loss) {
+        if (!observed.getAndSet(false)) return;
+        Duration held = Clock.since(granted);
+        calls.observe(observer -> loss.ifPresentOrElse(why -> observer.lost(this, why, held), () -> observer.released(this, held)));
+    }
+
+    /** Releases it in the background if its holder has not. */
+    void releaseIfLeft() {
+        if (finished || wasReleased()) return;
+        finished = true;
+        releaseLater();
     }
 
     /** Releases the lease in the background. If no server answers, its TTL ends it. */
@@ -286,7 +332,10 @@ public final class Lease implements AutoCloseable {
         stopKeeping();
         gone = why;
         LeaseLostException loss = Errors.lost(resource, why);
-        calls.transport.execute(() -> lost.complete(loss));
+        calls.transport.execute(() -> {
+            ended(Optional.of(loss));
+            lost.complete(loss);
+        });
     }
 
     private synchronized void stopKeeping() {

@@ -15,8 +15,6 @@ import java.util.concurrent.locks.Lock;
  *       throws LeaseLostException then.
  *   <li>Every method but newCondition may throw a FencelockException: no server may answer.
  *   <li>There are no conditions.
- *   <li>A thread that is interrupted in lock() queues again, behind others.
- *   <li>tryLock() of a thread that is interrupted returns false.
  * </ul>
  */
 public final class LeaseLock implements Lock {
@@ -31,23 +29,14 @@ public final class LeaseLock implements Lock {
         this.options = options;
     }
 
-    /** The lease that this thread holds. Throws IllegalMonitorStateException if it holds none. */
+    /** {@return the lease that this thread holds} Throws IllegalMonitorStateException if it holds none. */
     public Lease lease() {
         return session().lease;
     }
 
     @Override
     public void lock() {
-        boolean interrupted = false;
-        while (true) {
-            try {
-                lockInterruptibly();
-                break;
-            } catch (InterruptedException e) {
-                interrupted = true;
-            }
-        }
-        if (interrupted) Thread.currentThread().interrupt();
+        uninterruptibly(options.waitingForever());
     }
 
     @Override
@@ -58,10 +47,19 @@ public final class LeaseLock implements Lock {
     @Override
     public boolean tryLock() {
         try {
-            return tryLock(0, TimeUnit.NANOSECONDS);
-        } catch (InterruptedException e) {
-            Thread.currentThread().interrupt();
+            uninterruptibly(options.waitAtMost(Duration.ZERO));
+            return true;
+        } catch (HeldException e) {
             return false;
+        }
+    }
+
+    /** An interruption has no effect, and is there afterwards: also when this throws. */
+    private void uninterruptibly(LockOptions options) {
+        try {
+            client.enter(names, options.uninterruptible());
+        } catch (InterruptedException e) {
+            throw new IllegalStateException("what cannot be interrupted was", e);
         }
     }
 
@@ -78,7 +76,7 @@ public final class LeaseLock implements Lock {
     /** Throws LeaseLostException if the lease was lost meanwhile; the thread does not hold the lock then either. */
     @Override
     public void unlock() {
-        session().leave().ifPresent(loss -> {
+        session().leave(false).ifPresent(loss -> {
             throw loss;
         });
     }

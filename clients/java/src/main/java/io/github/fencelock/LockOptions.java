@@ -1,17 +1,27 @@
 package io.github.fencelock;
 
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.util.HashSet;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.Optional;
+import java.util.stream.IntStream;
 
 /** What to acquire, and how. What is left out is left to the service. Options do not change: each method returns others. */
 public final class LockOptions implements Cloneable {
     private static final LockOptions DEFAULTS = new LockOptions();
+    private static final Duration SHORTEST_TTL = Duration.ofMillis(100);
+    private static final Duration LONGEST_TTL = Duration.ofHours(24);
+    private static final int MAX_SLOTS = 32;
+    private static final int MAX_RESOURCES = 16;
+    private static final int MAX_BYTES = 256;
 
     private Duration ttl;
     private Duration wait; // null: for as long as it takes
+    private Duration patience; // null: the client's
     private Duration minHold;
     private Duration maxHold;
     private Integer slots;
@@ -19,57 +29,112 @@ public final class LockOptions implements Cloneable {
     private Object metadata;
     private Duration margin;
     private boolean interrupts;
+    private boolean uninterruptible;
 
     private LockOptions() {}
 
-    /** The service's default TTL, and a wait for as long as it takes. */
+    /**
+     * The service's default TTL, and a wait for as long as it takes.
+     *
+     * @return the options
+     */
     public static LockOptions defaults() {
         return DEFAULTS;
     }
 
-    /** How long the lease lives unless it is extended. */
+    /**
+     * How long the lease lives unless it is extended.
+     *
+     * @param ttl 100 ms to 24 h
+     * @return the other options
+     */
     public LockOptions ttl(Duration ttl) {
+        if (ttl.compareTo(SHORTEST_TTL) < 0 || ttl.compareTo(LONGEST_TTL) > 0) throw new IllegalArgumentException("ttl must be from 100 ms to 24 h: " + ttl);
         LockOptions other = copy();
-        other.ttl = checked("ttl", ttl);
+        other.ttl = ttl;
         return other;
     }
 
-    /** How long to wait in the queue: zero tries once. The call ends a second after it at most, whatever the servers do. */
+    /**
+     * How long to wait in the queue: zero tries once. The call ends a second after it at most, whatever the servers do.
+     *
+     * @param wait 0 or more
+     * @return the other options
+     */
     public LockOptions waitAtMost(Duration wait) {
         LockOptions other = copy();
         other.wait = checked("waitAtMost", wait);
         return other;
     }
 
-    /** From the grant, for how long the resource stays taken though it is released; at most the TTL. */
+    /**
+     * For how long this acquire is repeated while no server responds or none has a quorum, in place of the client's patience. A call that does
+     * not wait in the queue survives a restart of the service so; it ends within the wait or the patience, whichever is longer, and a second.
+     *
+     * @param patience 0 or more
+     * @return the other options
+     */
+    public LockOptions patience(Duration patience) {
+        LockOptions other = copy();
+        other.patience = checked("patience", patience);
+        return other;
+    }
+
+    /**
+     * From the grant, for how long the resource stays taken though it is released; at most the TTL.
+     *
+     * @param minHold 0 or more
+     * @return the other options
+     */
     public LockOptions minHold(Duration minHold) {
         LockOptions other = copy();
         other.minHold = checked("minHold", minHold);
         return other;
     }
 
-    /** From the grant, after which the lease is not extended. */
+    /**
+     * From the grant, after which the lease is not extended.
+     *
+     * @param maxHold 0 for no limit but the service's
+     * @return the other options
+     */
     public LockOptions maxHold(Duration maxHold) {
         LockOptions other = copy();
         other.maxHold = checked("maxHold", maxHold);
         return other;
     }
 
-    /** Takes one of this many slots of the resource, 1 to 32, each with tokens of its own: a semaphore. See {@link Lease#slot}. */
+    /**
+     * Takes one of this many slots of the resource, 1 to 32, each with tokens of its own: a semaphore. See {@link Lease#slot}.
+     *
+     * @param slots how many slots there are
+     * @return the other options
+     */
     public LockOptions slots(int slots) {
+        if (slots < 1 || slots > MAX_SLOTS) throw new IllegalArgumentException("slots must be 1 to " + MAX_SLOTS + ": " + slots);
         LockOptions other = copy();
         other.slots = slots;
         return other;
     }
 
-    /** A public label that the lease shows instead of the client's. */
+    /**
+     * A public label that the lease shows instead of the client's.
+     *
+     * @param holder the label, 256 bytes at most
+     * @return the other options
+     */
     public LockOptions holder(String holder) {
         LockOptions other = copy();
-        other.holder = Objects.requireNonNull(holder, "holder");
+        other.holder = checkedText("holder", Objects.requireNonNull(holder, "holder"));
         return other;
     }
 
-    /** A JSON value that the lease shows to all callers, made of Map, List, String, Number and Boolean. */
+    /**
+     * A JSON value that the lease shows to all callers, made of Map, List, String, Number and Boolean.
+     *
+     * @param metadata the value
+     * @return the other options
+     */
     public LockOptions metadata(Object metadata) {
         Json.bytes(metadata);
         LockOptions other = copy();
@@ -77,24 +142,65 @@ public final class LockOptions implements Cloneable {
         return other;
     }
 
-    /** How long before the end of validity the lease counts as lost: a tenth of the TTL unless set, half of it at most. */
+    /**
+     * How long before the end of validity the lease counts as lost: a tenth of the TTL unless set, half of it at most.
+     *
+     * @param margin 0 or more
+     * @return the other options
+     */
     public LockOptions margin(Duration margin) {
         LockOptions other = copy();
         other.margin = checked("margin", margin);
         return other;
     }
 
-    /** Interrupts the thread that works under {@code withLock} or {@code elect} when the lease is lost, so that what blocks ends. */
+    /**
+     * Interrupts the thread that works under {@code withLock} or {@code elect} when the lease is lost, so that what blocks ends.
+     *
+     * @return the other options
+     */
     public LockOptions interruptOnLoss() {
         LockOptions other = copy();
         other.interrupts = true;
         return other;
     }
 
+    /** Refuses what no server accepts, before anything is sent. */
+    void check(List<String> resources) {
+        if (resources.isEmpty() || resources.size() > MAX_RESOURCES) throw new IllegalArgumentException("name 1 to " + MAX_RESOURCES + " resources, not " + resources.size());
+        if (new HashSet<>(resources).size() < resources.size()) throw new IllegalArgumentException("a resource is named twice");
+        if (slots != null && resources.size() > 1) throw new IllegalArgumentException("slots are of one resource");
+        for (String resource : resources) {
+            if (resource.isEmpty()) throw new IllegalArgumentException("the name of a resource must not be empty");
+            Requests.encoded(resource);
+            checkedText("the name of a resource", resource);
+        }
+        if (ttl == null) return;
+        if (minHold != null && minHold.compareTo(ttl) > 0) throw new IllegalArgumentException("minHold must be at most the ttl: " + minHold + ", " + ttl);
+        if (maxHold != null && !maxHold.isZero() && maxHold.compareTo(ttl) < 0) throw new IllegalArgumentException("maxHold must be at least the ttl: " + maxHold + ", " + ttl);
+    }
+
+    private static String checkedText(String what, String text) {
+        boolean right = text.getBytes(StandardCharsets.UTF_8).length <= MAX_BYTES && text.chars().noneMatch(Character::isISOControl);
+        if (!right) throw new IllegalArgumentException(what + " must have at most " + MAX_BYTES + " bytes, and no control characters");
+        return text;
+    }
+
     LockOptions waitingForever() {
         LockOptions other = copy();
         other.wait = null;
         return other;
+    }
+
+    /** An acquire goes on though its thread is interrupted. */
+    LockOptions uninterruptible() {
+        LockOptions other = copy();
+        other.uninterruptible = true;
+        return other;
+    }
+
+    boolean interruptible() {
+        return !uninterruptible;
     }
 
     /** These options for one try without a wait, unless they have a wait. */
@@ -104,6 +210,11 @@ public final class LockOptions implements Cloneable {
 
     boolean hasSlots() {
         return slots != null;
+    }
+
+    /** The names of all slots of a resource. */
+    List<String> slotsOf(String resource) {
+        return IntStream.rangeClosed(1, slots).mapToObj(n -> resource + "#slot" + n).toList();
     }
 
     boolean interrupts() {
@@ -122,6 +233,17 @@ public final class LockOptions implements Cloneable {
     /** When the wait ends that begins now. */
     long waitUntil() {
         return wait == null ? Clock.NEVER : Clock.in(Clock.nanos(wait));
+    }
+
+    /** When an acquire ends that begins now, whatever the servers do. */
+    long deadline() {
+        if (wait == null) return Clock.NEVER;
+        long longest = Math.max(Clock.nanos(wait), patience == null ? 0 : Clock.nanos(patience));
+        return Math.min(Clock.NEVER, Clock.in(longest) + Tries.GRACE);
+    }
+
+    Optional<Duration> patience() {
+        return Optional.ofNullable(patience);
     }
 
     /** The members of an acquire's body that are of these options. */

@@ -24,6 +24,7 @@ public record LockState(String resource, Optional<Holder> holder, long waiters, 
     /** A request in the queue. */
     public record Waiter(String label, Duration waiting) {}
 
+    /** {@return whether a lease holds it} */
     public boolean held() {
         return holder.isPresent();
     }

@@ -1,6 +1,10 @@
 package io.github.fencelock;
 
-/** The lease to break does not hold the resource: another one does. Nothing was changed. */
+/**
+ * The lease to break does not hold the resource: another one does. Nothing was changed.
+ *
+ * @serial exclude
+ */
 public final class OtherLeaseException extends RefusedException {
     private final String holder;
     private final long token;
@@ -11,12 +15,12 @@ public final class OtherLeaseException extends RefusedException {
         this.token = token;
     }
 
-    /** The label of the lease that holds the resource; "" if it has none. */
+    /** {@return the label of the lease that holds the resource; "" if it has none} */
     public String holder() {
         return holder;
     }
 
-    /** Its fencing token. */
+    /** {@return its fencing token} */
     public long token() {
         return token;
     }

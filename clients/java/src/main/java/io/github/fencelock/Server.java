@@ -1,12 +1,10 @@
 package io.github.fencelock;
 
-import java.io.IOException;
 import java.net.ConnectException;
 import java.net.URI;
 import java.net.http.HttpHeaders;
 import java.net.http.HttpRequest;
 import java.net.http.HttpRequest.BodyPublishers;
-import java.net.http.HttpResponse;
 import java.nio.channels.UnresolvedAddressException;
 import java.util.HashSet;
 import java.util.Map;
@@ -34,8 +32,16 @@ final class Server {
     /** An answer, and when its request was sent. */
     record Answer(long sent, Map<String, Object> body) {}
 
+    // Connections, 256 in all, for requests that may wait in the queue of the service, for extends, and for others.
+    private static final int WAITS = 192;
+    private static final int EXTENDS = 16;
+    private static final int CALLS = 48;
+
     final String url;
     private final Transport transport;
+    private final Lane waits;
+    private final Lane extending;
+    private final Lane others;
     private final Set<String> names = new HashSet<>(); // of all that answered (Fencelock-Server)
     private String name = ""; // of the one that answered last
     private boolean shared; // several servers answer here, in turn
@@ -53,14 +59,23 @@ final class Server {
         }
         this.url = uri.toString().replaceAll("/+$", "");
         this.transport = transport;
+        waits = new Lane(WAITS, transport);
+        extending = new Lane(EXTENDS, transport);
+        others = new Lane(CALLS, transport);
+    }
+
+    /** Where a call queues for a connection: extends have a lane of their own, so that no burst of calls costs a lease. */
+    Lane lane(Call call, boolean waiting) {
+        if (call.operation().equals("extend")) return extending;
+        return waiting ? waits : others;
     }
 
     /**
      * Sends a call once. What comes of it is an Answer, or NoAnswer or the exception of a refusal. Whoever completes asked otherwise
-     * breaks the request off. Sent from here, it is done when this returns, or the thread was interrupted: threads that hand a
-     * request on to one another take longer than the rest of it.
+     * breaks the request off: the thread that waits for it is not interrupted for that, since nobody could tell such an
+     * interruption from one that the caller is to see.
      */
-    void ask(CompletableFuture<Answer> asked, Call call, Map<String, String> headers, byte[] body, long limit, long probe, boolean here) {
+    void ask(CompletableFuture<Answer> asked, Call call, Map<String, String> headers, byte[] body, long limit, long probe) {
         HttpRequest request = request(call, headers, body);
         long sent = Clock.now();
         Future<?> timer = transport.after(limit, () -> asked.completeExceptionally(new NoAnswer("no response in time", true)));
@@ -69,35 +84,31 @@ final class Server {
             timer.cancel(false);
             if (probing != null) probing.stop();
         });
-        if (here) sendHere(asked, call, request, sent);
-        else send(asked, call, request, sent);
+        send(asked, call, request, sent);
+    }
+
+    /** Asks whether locks can be granted here: "" if so, else why not. */
+    CompletableFuture<String> ready(long limit) {
+        Call call = Call.of("health", "", "GET", "/readyz", Map.of());
+        CompletableFuture<Answer> asked = new CompletableFuture<>();
+        Future<?> late = transport.after(limit, () -> asked.completeExceptionally(new NoAnswer("no response in time", true)));
+        others.take(() -> {
+            asked.whenComplete((answer, error) -> others.give());
+            if (!asked.isDone()) ask(asked, call, Map.of(), null, limit, 0);
+        });
+        return asked.handle((answer, error) -> {
+            late.cancel(false);
+            return error == null ? "" : error.getMessage();
+        });
     }
 
     private void send(CompletableFuture<Answer> asked, Call call, HttpRequest request, long sent) {
-        CompletableFuture<HttpResponse<byte[]>> response = transport.send(request);
+        CompletableFuture<Transport.Response> response = transport.send(request);
         asked.whenComplete((answer, error) -> response.cancel(true)); // without an effect when it is there
         response.whenComplete((answer, error) -> {
             if (error != null) asked.completeExceptionally(failure(call, error));
             else judged(call, sent, answer, asked);
         });
-    }
-
-    private void sendHere(CompletableFuture<Answer> asked, Call call, HttpRequest request, long sent) {
-        Interrupter interrupter = new Interrupter();
-        asked.whenComplete((answer, error) -> interrupter.fire());
-        HttpResponse<byte[]> response = null;
-        Exception failure = null;
-        try {
-            response = transport.sendHere(request);
-        } catch (InterruptedException e) {
-            if (!interrupter.end()) Thread.currentThread().interrupt();
-            return;
-        } catch (IOException | RuntimeException e) {
-            failure = e;
-        }
-        interrupter.end();
-        if (response == null) asked.completeExceptionally(failure(call, failure));
-        else judged(call, sent, response, asked);
     }
 
     private HttpRequest request(Call call, Map<String, String> headers, byte[] body) {
@@ -120,7 +131,7 @@ final class Server {
         return error instanceof ConnectException ? "no connection: is the server up?" : error.getClass().getSimpleName();
     }
 
-    private void judged(Call call, long sent, HttpResponse<byte[]> response, CompletableFuture<Answer> asked) {
+    private void judged(Call call, long sent, Transport.Response response, CompletableFuture<Answer> asked) {
         HttpHeaders headers = response.headers();
         headers.firstValue("Fencelock-Server").ifPresent(this::answered);
         try {
@@ -130,8 +141,8 @@ final class Server {
         }
     }
 
-    private static Map<String, Object> judge(Call call, HttpResponse<byte[]> response) {
-        int status = response.statusCode();
+    private static Map<String, Object> judge(Call call, Transport.Response response) {
+        int status = response.status();
         if (status >= 300 && status < 400) throw Errors.redirected(call, status, target(response.headers()));
         Optional<Map<String, Object>> body = Json.object(response.body());
         if (status < 200 || status >= 300) {
@@ -182,9 +193,18 @@ final class Server {
 
         private void run() {
             next = transport.after(PROBE_EVERY, this::run);
+            others.take(this::ask);
+        }
+
+        private void ask() {
+            if (waiting.isDone()) {
+                others.give();
+                return;
+            }
             CompletableFuture<Answer> probed = new CompletableFuture<>();
             asking = probed;
-            ask(probed, Call.of("probe", "", "GET", "/healthz", Map.of()), Map.of(), null, limit, 0, false);
+            probed.whenComplete((answer, error) -> others.give());
+            Server.this.ask(probed, Call.of("probe", "", "GET", "/healthz", Map.of()), Map.of(), null, limit, 0);
             probed.whenComplete((answer, error) -> { // any answer is one, also a refusal
                 if (error instanceof NoAnswer && !isShared()) waiting.completeExceptionally(new NoAnswer("the server does not answer while the request waits", true));
             });

@@ -1,9 +1,11 @@
 package io.github.fencelock;
 
 import java.util.ArrayDeque;
+import java.util.Collections;
 import java.util.Deque;
 import java.util.List;
 import java.util.Optional;
+import java.util.Set;
 import java.util.TreeSet;
 
 /** A lease that one thread took, and that what is nested in it shares. */
@@ -22,7 +24,7 @@ final class Session {
         this.names = new TreeSet<>(names);
         this.slots = options.hasSlots();
         this.lease = lease;
-        this.interrupter = options.interrupts() ? new Interrupter() : null;
+        this.interrupter = options.interrupts() ? new Interrupter(client.transport()) : null;
         if (interrupter != null) lease.lost().thenAccept(loss -> interrupter.fire());
     }
 
@@ -44,23 +46,30 @@ final class Session {
         return Optional.ofNullable(ofThread().peek());
     }
 
-    /** This thread's session of the same client and the same resources, or of a slot of the same resource. */
+    /** This thread's session of the same client and the same resources, or of a slot of the same resource; a slot is also found by its name. */
     static Optional<Session> of(FencelockClient client, List<String> names, boolean slots) {
         TreeSet<String> wanted = new TreeSet<>(names);
-        return ofThread().stream().filter(s -> s.client == client && s.slots == slots && s.names.equals(wanted)).findFirst();
+        return ofThread().stream().filter(s -> s.client == client && s.isOf(wanted, slots)).findFirst();
     }
 
-    /** Throws if this thread holds one of the resources: it would wait for itself. */
-    static void refuseToWaitForOneself(FencelockClient client, List<String> names, boolean slots) {
+    private boolean isOf(TreeSet<String> wanted, boolean wantedSlots) {
+        if (slots == wantedSlots) return names.equals(wanted);
+        return slots && wanted.equals(Set.of(lease.resource()));
+    }
+
+    /** Throws if this thread holds one of the resources, or all slots of the resource: it would wait for itself. */
+    static void refuseToWaitForOneself(FencelockClient client, List<String> names, LockOptions options) {
+        Set<String> mine = new TreeSet<>();
         for (Session session : ofThread()) {
-            TreeSet<String> both = new TreeSet<>(names);
-            both.retainAll(session.names);
-            if (both.isEmpty() || session.slots != slots || session.lease.isLost() || !session.client.sharesServers(client)) continue;
-            String what = String.join(", ", names);
-            String message = "acquire " + Errors.shown(what) + ": it would wait for itself: this thread holds " + Errors.shown(String.join(", ", both))
-                    + "; use that lease (Lease.current()), or name the same resources with the same client to join it";
-            throw (RefusedException) new RefusedException(message).about(what);
+            if (session.lease.isLost() || !session.client.sharesServers(client)) continue;
+            for (Lease.Part part : session.lease.parts()) mine.add(part.resource());
         }
+        boolean waits = options.hasSlots() ? mine.containsAll(options.slotsOf(names.get(0))) : !Collections.disjoint(mine, names);
+        if (!waits) return;
+        String what = String.join(", ", names);
+        String message = "acquire " + Errors.shown(what) + ": it would wait for itself: this thread holds " + Errors.shown(String.join(", ", mine))
+                + "; use that lease (Lease.current()), or name the same resources with the same client to join it";
+        throw (RefusedException) new RefusedException(message).about(what);
     }
 
     /** Joins it. */
@@ -75,22 +84,22 @@ final class Session {
         return depth;
     }
 
-    /** Leaves it, and releases the lease with the last. Returns the loss of the lease. */
-    Optional<LeaseLostException> leave() {
+    /** Leaves it, and releases the lease with the last. Returns the loss of the lease. The work may have ended with an InterruptedException. */
+    Optional<LeaseLostException> leave(boolean interrupted) {
         if (--depth > 0) return lease.loss();
         Deque<Session> sessions = ofThread();
         sessions.remove(this);
         if (sessions.isEmpty()) OF_THREAD.remove();
-        if (interrupter != null) interrupter.end();
+        if (interrupter != null) interrupter.end(interrupted);
         try {
-            return lease.finish();
+            return lease.finish(interrupted ? Tries.HURRY : Tries.GRACE);
         } finally {
             client.busy().end();
         }
     }
 
-    /** Whether the session has interrupted its thread, since the lease was lost. */
-    boolean interrupted() {
-        return interrupter != null && interrupter.fired();
+    /** Whether an InterruptedException of the work comes of the loss of the lease. */
+    boolean interruptedByLoss() {
+        return interrupter != null && interrupter.isCause();
     }
 }

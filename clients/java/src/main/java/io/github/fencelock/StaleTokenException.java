@@ -1,6 +1,10 @@
 package io.github.fencelock;
 
-/** A guard refused the token: it has seen a larger one. Nothing was written. Never repeat it with the same token. */
+/**
+ * A guard refused the token: it has seen a larger one. Nothing was written. Never repeat it with the same token.
+ *
+ * @serial exclude
+ */
 public final class StaleTokenException extends LeaseLostException {
     private final long presented;
     private final long highest;
@@ -11,12 +15,12 @@ public final class StaleTokenException extends LeaseLostException {
         this.highest = highest;
     }
 
-    /** The token that was refused; 0 if it is not known. */
+    /** {@return the token that was refused; 0 if it is not known} */
     public long presented() {
         return presented;
     }
 
-    /** The highest token that the guard has seen; 0 if it is not known. */
+    /** {@return the highest token that the guard has seen; 0 if it is not known} */
     public long highest() {
         return highest;
     }

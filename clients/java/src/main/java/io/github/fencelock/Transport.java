@@ -2,6 +2,7 @@ package io.github.fencelock;
 
 import java.io.IOException;
 import java.net.http.HttpClient;
+import java.net.http.HttpHeaders;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
 import java.net.http.HttpResponse.BodySubscriber;
@@ -23,7 +24,6 @@ import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import javax.net.ssl.SSLContext;
-import javax.net.ssl.TrustManager;
 
 /**
  * The threads and connections of a client: one thread of timers, and a few that never wait for an answer, however many
@@ -40,6 +40,7 @@ final class Transport implements Executor {
     private final ScheduledThreadPoolExecutor timers;
     private final ThreadPoolExecutor pool;
     private final ThreadGroup group = new ThreadGroup("fencelock");
+    private final ThreadLocal<Boolean> sendsHere = new ThreadLocal<>(); // set while a thread hands a request to the HTTP client
     private volatile HttpClient http;
 
     Transport(SSLContext tls) {
@@ -49,7 +50,7 @@ final class Transport implements Executor {
         timers.allowCoreThreadTimeOut(true);
         pool = new ThreadPoolExecutor(THREADS, THREADS, IDLE, TimeUnit.SECONDS, new LinkedBlockingQueue<>(), threads("pool"));
         pool.allowCoreThreadTimeOut(true);
-        HttpClient.Builder builder = HttpClient.newBuilder().followRedirects(HttpClient.Redirect.NEVER).executor(pool).sslContext(tls);
+        HttpClient.Builder builder = HttpClient.newBuilder().followRedirects(HttpClient.Redirect.NEVER).executor(this::soon).sslContext(tls);
         // HTTP/2 would be tried by an Upgrade header, and one connection is a single thing that can hang.
         http = inGroup(builder.version(HttpClient.Version.HTTP_1_1));
     }
@@ -76,9 +77,7 @@ final class Transport implements Executor {
     static SSLContext tls(List<String> servers) {
         try {
             if (servers.stream().anyMatch(url -> url.strip().toLowerCase(Locale.ROOT).startsWith("https:"))) return SSLContext.getDefault();
-            SSLContext none = SSLContext.getInstance("TLS");
-            none.init(null, new TrustManager[0], null);
-            return none;
+            return NoTls.context();
         } catch (GeneralSecurityException e) {
             throw new IllegalStateException("this Java has no TLS", e);
         }
@@ -87,24 +86,53 @@ final class Transport implements Executor {
     private static ThreadFactory threads(String of) {
         AtomicInteger number = new AtomicInteger();
         return task -> {
-            Thread thread = new Thread(task, "fencelock " + of + " " + number.incrementAndGet());
+            Thread thread = new PoolThread(task, "fencelock " + of + " " + number.incrementAndGet());
             thread.setDaemon(true);
             return thread;
         };
     }
 
-    /** A future that, cancelled with true, breaks the request off and closes its connection. */
-    CompletableFuture<HttpResponse<byte[]>> send(HttpRequest request) {
+    /** What came back. */
+    record Response(int status, HttpHeaders headers, byte[] body) {}
+
+    /**
+     * A future that, cancelled, breaks the request off and closes its connection. It is complete with the last byte: the HTTP client's own
+     * future is so after one more thread.
+     */
+    CompletableFuture<Response> send(HttpRequest request) {
         HttpClient client = http;
         if (client == null) return CompletableFuture.failedFuture(new ClosedException());
-        return client.sendAsync(request, head -> new Bounded());
+        CompletableFuture<Response> whole = new CompletableFuture<>();
+        sendsHere.set(true);
+        CompletableFuture<?> sent;
+        try {
+            sent = client.sendAsync(request, head -> {
+                Bounded body = new Bounded();
+                body.getBody().thenAccept(bytes -> whole.complete(new Response(head.statusCode(), head.headers(), bytes)));
+                return body;
+            });
+        } finally {
+            sendsHere.remove();
+        }
+        sent.whenComplete((response, error) -> {
+            if (error != null) whole.completeExceptionally(error);
+        });
+        whole.whenComplete((response, error) -> {
+            if (error != null) sent.cancel(true);
+        });
+        return whole;
     }
 
-    /** Sends a request from this thread, which may be interrupted to break it off. */
-    HttpResponse<byte[]> sendHere(HttpRequest request) throws IOException, InterruptedException {
-        HttpClient client = http;
-        if (client == null) throw new ClosedException();
-        return client.send(request, head -> new Bounded());
+    /** What a thread of the pool, or one that sends, has to do for the HTTP client it does itself: to hand it on to another takes longer than the rest. */
+    private void soon(Runnable task) {
+        if (sendsHere.get() != null || Thread.currentThread() instanceof PoolThread) task.run();
+        else pool.execute(task);
+    }
+
+    private static final class PoolThread extends Thread {
+        PoolThread(Runnable task, String name) {
+            super(task, name);
+        }
     }
 
     @Override
@@ -112,9 +140,15 @@ final class Transport implements Executor {
         pool.execute(task);
     }
 
-    /** Runs a task on the pool after so many nanoseconds. */
+    /** Runs a task on the pool after so many nanoseconds; where the system has no thread for the pool, it runs all the same. */
     Future<?> after(long nanos, Runnable task) {
-        return timers.schedule(() -> execute(task), nanos, TimeUnit.NANOSECONDS);
+        return timers.schedule(() -> {
+            try {
+                execute(task);
+            } catch (OutOfMemoryError e) {
+                task.run();
+            }
+        }, nanos, TimeUnit.NANOSECONDS);
     }
 
     /**

@@ -15,6 +15,8 @@ final class Tries {
     private static final long SHORT_POLL = SECOND; // of the first poll after one that got no response
     /** After its wait, in which an acquire ends, and a release after work. */
     static final long GRACE = SECOND;
+    /** For which work that was interrupted waits for its release. */
+    static final long HURRY = 250 * MILLISECOND;
     private static final long SHORTEST_LAST = SECOND; // that the last try has, though patience ends earlier
     static final long SHORTEST_TRY = 250 * MILLISECOND;
     /** To end what no caller waits for any more. */
@@ -41,9 +43,12 @@ final class Tries {
     int silent;
     /** A try without an answer may have taken effect. */
     volatile boolean ambiguous;
+    /** The deadline, and not the patience, has ended it. */
+    volatile boolean late;
     /** A poll has kept a place in the queue. */
     volatile boolean queued;
-    final Bounds bounds;
+    private final long made = now();
+    private Bounds bounds;
     private final long patience;
     private final long longestPoll;
     private long poll;
@@ -57,9 +62,23 @@ final class Tries {
         this.longestPoll = poll;
     }
 
+    Bounds bounds() {
+        return bounds;
+    }
+
+    /** The first try is sent: what the call has waited for a connection, a client's limit of a try at most, is not of its time. */
+    void begin(long timeout) {
+        if (bounds.deadline < NEVER) bounds = new Bounds(bounds.waitUntil, bounds.limit, bounds.deadline + Math.min(timeout, now() - made));
+    }
+
     Wait waiting() {
+        return waiting(false);
+    }
+
+    /** Where others wait for a connection, a poll is short, so that all have turns. */
+    Wait waiting(boolean crowded) {
         long left = Math.min(Math.max(0, bounds.waitUntil - now()), LONGEST_WAIT) / MILLISECOND * MILLISECOND;
-        return new Wait(left, Math.min(left, poll));
+        return new Wait(left, Math.min(left, crowded ? Math.min(poll, SHORT_POLL) : poll));
     }
 
     /** For a client's limit of a try, and so many servers that have not been asked in this round: each is to have its time. */
@@ -80,7 +99,9 @@ final class Tries {
 
     /** Whether the call is to end after a pause, since it has failed for too long. */
     boolean over(long pause) {
-        return failing() + pause > patience || now() + pause >= bounds.deadline;
+        if (failing() + pause > patience) return true;
+        late = now() + pause >= bounds.deadline;
+        return late;
     }
 
     /** Notes a try that failed. */

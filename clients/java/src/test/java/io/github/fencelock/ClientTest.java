@@ -107,9 +107,9 @@ class ClientTest {
 
     @Test
     void optionsAreSent() throws Exception {
-        LockOptions all = NO_WAIT.ttl(Duration.ofSeconds(3)).minHold(Duration.ofMillis(1)).maxHold(Duration.ofNanos(1)).slots(3).holder("worker").metadata(Map.of("job", List.of(1, "two", true)));
+        LockOptions all = NO_WAIT.ttl(Duration.ofSeconds(3)).minHold(Duration.ofMillis(1)).maxHold(Duration.ofSeconds(4)).slots(3).holder("worker").metadata(Map.of("job", List.of(1, "two", true)));
         Lease lease = client.acquire("jobs", all);
-        assertEquals(Map.of("resource", "jobs", "ttl_ms", 3000, "min_hold_ms", 1, "max_hold_ms", 1, "slots", 3, "holder", "worker", "metadata", Map.of("job", List.of(1, "two", true))),
+        assertEquals(Map.of("resource", "jobs", "ttl_ms", 3000, "min_hold_ms", 1, "max_hold_ms", 4000, "slots", 3, "holder", "worker", "metadata", Map.of("job", List.of(1, "two", true))),
                 service.calls.get(0).body());
         assertEquals("jobs#slot1", lease.resource());
         assertEquals(1, lease.slot());
@@ -175,6 +175,22 @@ class ClientTest {
             assertEquals("http://127.0.0.1:" + port, error.url());
         }
         assertFalse(retries.isEmpty());
+    }
+
+    /** The end of a wait says what was waited for: the holder, or a server. */
+    @Test
+    void whatEndedAWait() throws Exception {
+        service.refuse.put("POST /locks", new Object[] {409, "wait-timeout"});
+        LockOptions patient = OPTIONS.patience(Duration.ofSeconds(30)); // a busy machine responds before
+        HeldException held = assertThrows(HeldException.class, () -> client.acquire("a", patient.waitAtMost(Duration.ofMillis(300))));
+        assertTrue(held.timedOut() && held.holder().equals("other"), held.getMessage());
+        assertFalse(assertThrows(HeldException.class, () -> client.acquire("a", patient.waitAtMost(Duration.ZERO))).timedOut(), "it has not waited");
+        service.refuse.put("POST /locks", new Object[] {503, "no-quorum"});
+        assertTrue(assertThrows(UnavailableException.class, () -> client.acquire("a", OPTIONS.waitAtMost(Duration.ofMillis(300)))).timedOut());
+        LockOptions impatient = OPTIONS.waitAtMost(Duration.ofMinutes(1)).patience(Duration.ofMillis(100));
+        assertFalse(assertThrows(UnavailableException.class, () -> client.acquire("a", impatient)).timedOut(), "its patience ended it");
+        service.hold.put("POST /locks", true);
+        assertTrue(assertThrows(UnavailableException.class, () -> client.acquire("a", OPTIONS.waitAtMost(Duration.ofMillis(300)))).timedOut());
     }
 
     @Test
@@ -312,6 +328,35 @@ class ClientTest {
         assertEquals(1, tokens);
         assertEquals(Optional.empty(), Lease.current());
         assertEquals(List.of("POST /locks", "POST /locks", "DELETE /leases/current", "DELETE /leases/current"), service.trace());
+    }
+
+    /** The fake service gives each the first slot. */
+    @Test
+    void aSlotIsJoinedByItsNameToo() throws Exception {
+        client.withLock("jobs", OPTIONS.slots(2), slot -> {
+            client.withLock("jobs", OPTIONS.slots(2), () -> assertSame(slot, Lease.current().orElseThrow()));
+            client.withLock("jobs#slot1", OPTIONS, () -> assertSame(slot, Lease.current().orElseThrow()));
+            LeaseLock lock = client.asLock("jobs#slot1", OPTIONS);
+            lock.lock();
+            assertSame(slot, lock.lease());
+            lock.unlock();
+            assertThrows(RefusedException.class, () -> client.acquire("jobs#slot1", OPTIONS), "it would wait for itself");
+            assertThrows(RefusedException.class, () -> client.acquire("jobs", OPTIONS.slots(1)), "the only slot is its own");
+            return null;
+        });
+        assertEquals(List.of("POST /locks", "DELETE /leases/current"), service.trace());
+    }
+
+    /** Each is another lock: the service knows whether it is free. */
+    @Test
+    void whatASlotDoesNotKeepOthersFrom() throws Exception {
+        client.withLock("jobs", OPTIONS.slots(2), slot -> {
+            assertEquals("jobs", client.<String, Exception>withLock("jobs", OPTIONS, Lease::resource));
+            client.acquire("jobs", OPTIONS.slots(2)).release();
+            client.acquire("jobs#slot2", OPTIONS).release();
+            return null;
+        });
+        assertEquals(1, client.<Integer, Exception>withLock("jobs", OPTIONS, plain -> client.withLock("jobs", OPTIONS.slots(2), Lease::slot)));
     }
 
     @Test

@@ -26,9 +26,13 @@ final class Databases {
 
     /** A lease of the resources with their tokens. */
     static Lease lease(long validity, Map<String, Long> tokens) {
+        return lease(validity, 60_000, tokens);
+    }
+
+    static Lease lease(long validity, long ttl, Map<String, Long> tokens) {
         List<Object> parts = new ArrayList<>();
         tokens.forEach((resource, token) -> parts.add(Map.of("resource", resource, "fencing_token", token)));
-        return new Lease(null, new Server.Answer(Clock.now(), Map.of("lease_id", "secret", "ttl_ms", 60_000, "waited_ms", 0, "validity_ms", validity, "resources", parts)));
+        return new Lease(null, new Server.Answer(Clock.now(), Map.of("lease_id", "secret", "ttl_ms", ttl, "waited_ms", 0, "validity_ms", validity, "resources", parts)));
     }
 
     static Lease lease(String resource, long token) {

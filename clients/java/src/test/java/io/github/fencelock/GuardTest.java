@@ -9,8 +9,12 @@ import java.sql.Connection;
 import java.sql.PreparedStatement;
 import java.sql.ResultSet;
 import java.sql.SQLException;
+import java.sql.Statement;
 import java.time.Duration;
 import java.util.Map;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.FutureTask;
 import javax.sql.DataSource;
 import org.junit.jupiter.api.Nested;
 import org.junit.jupiter.api.Test;
@@ -41,6 +45,37 @@ class GuardTest {
                 SQLException error = assertThrows(SQLException.class, () -> write(connection, 11, 99));
                 assertEquals(31002, error.getErrorCode());
                 connection.rollback();
+            }
+        }
+
+        /** Nor does it after a rollback; and the limit of an idle transaction is the session's again. */
+        @Test
+        void aTransactionLeavesNothingInItsConnection() throws Exception {
+            try (Connection connection = source.getConnection(); Statement statement = connection.createStatement()) {
+                for (long own : new long[] {0, 7, 100}) {
+                    statement.execute("SET SESSION idle_transaction_timeout = " + own);
+                    assertThrows(ArithmeticException.class, () -> Fenced.<Void, RuntimeException>run(connection, Databases.lease(name(14), 1), tx -> {
+                        assertEquals(own == 7 ? 7 : 60, limit(tx));
+                        throw new ArithmeticException();
+                    }));
+                    assertEquals(own, limit(connection));
+                    deposit(connection, 14, Databases.lease(name(14), 1));
+                    assertEquals(own, limit(connection));
+                }
+                Fenced.<Void, RuntimeException>run(connection, Databases.lease(name(14), 1), tx -> null);
+                assertThrows(ArithmeticException.class, () -> Fenced.<Void, RuntimeException>run(connection, Databases.lease(name(14), 1), tx -> {
+                    throw new ArithmeticException();
+                }));
+                connection.setAutoCommit(false);
+                assertEquals(31002, assertThrows(SQLException.class, () -> write(connection, 14, 99)).getErrorCode());
+                connection.rollback();
+            }
+        }
+
+        private static long limit(Connection connection) throws SQLException {
+            try (Statement statement = connection.createStatement(); ResultSet result = statement.executeQuery("SELECT @@idle_transaction_timeout")) {
+                result.next();
+                return result.getLong(1);
             }
         }
     }
@@ -203,6 +238,29 @@ class GuardTest {
                 assertTrue(System.nanoTime() < over, "the claim ended after the validity: " + error);
                 holder.rollback();
             }
+        }
+
+        /** The database ends its session after the TTL of a second; its lease here is valid for longer, and so would its row be locked. */
+        @Test
+        void aHolderThatIsPausedInItsTransactionKeepsNoSuccessorFromItsRows() throws Exception {
+            CountDownLatch paused = new CountDownLatch(1);
+            CountDownLatch succeeded = new CountDownLatch(1);
+            FutureTask<Void> holder = new FutureTask<>(() -> Fenced.<Void, Exception>run(source, Databases.lease(60_000, 1000, Map.of(name(15), 1L)), tx -> {
+                write(tx, 15, 99);
+                paused.countDown();
+                succeeded.await();
+                write(tx, 15, 100);
+                return null;
+            }));
+            new Thread(holder).start();
+            paused.await();
+            try (Connection connection = source.getConnection()) {
+                deposit(connection, 15, Databases.lease(name(15), 2));
+            } finally {
+                succeeded.countDown();
+            }
+            assertTrue(assertThrows(ExecutionException.class, holder::get).getCause() instanceof SQLException);
+            assertEquals(10, balance(15));
         }
 
         @Test

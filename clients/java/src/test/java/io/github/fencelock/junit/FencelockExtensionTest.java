@@ -10,6 +10,7 @@ import io.github.fencelock.LeaseLostException;
 import io.github.fencelock.LockOptions;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.extension.ExtendWith;
@@ -39,6 +40,28 @@ class FencelockExtensionTest {
             other.check();
         }
         assertTrue(waiting.get() > 0);
+    }
+
+    @Test
+    void aLostResponseIsNoLostLease(FencelockService service) throws Exception {
+        AtomicInteger retries = new AtomicInteger();
+        try (FencelockClient client = FencelockClient.builder(service.url()).onRetry(retry -> retries.incrementAndGet()).build()) {
+            service.loseNextResponse();
+            try (Lease lease = client.lock("accounts/5")) {
+                assertEquals(1, retries.get());
+                assertEquals(lease.token(), client.inspect("accounts/5").holder().orElseThrow().token());
+            }
+        }
+    }
+
+    @Test
+    void nothingIsHeldAfterATest(FencelockService service) throws Exception {
+        FencelockService another = new FencelockService(service.url());
+        another.client().acquire("accounts/3", LockOptions.defaults());
+        another.client().lock("accounts/4");
+        another.close();
+        assertTrue(service.client().tryLock("accounts/3").isPresent());
+        assertTrue(service.client().tryLock("accounts/4").isPresent());
     }
 
     private static long token(FencelockClient client) {

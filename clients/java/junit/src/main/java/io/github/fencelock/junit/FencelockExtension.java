@@ -9,10 +9,13 @@ import org.junit.jupiter.api.extension.ParameterResolver;
  * Gives tests that are extended with it a {@link FencelockService}: a server of fencelock, which starts with the first of them
  * and ends after the last. Each test has clients of its own, which are closed after it.
  *
- * <p>The program is the system property {@code fencelock.program}, or {@code fencelock} in PATH.
+ * <p>The program is the system property {@code fencelock.program}, else the variable {@code FENCELOCK_PROGRAM}, else {@code fencelock} in PATH.
  */
 public final class FencelockExtension implements ParameterResolver {
     private static final Namespace NAMESPACE = Namespace.create(FencelockExtension.class);
+
+    /** JUnit makes one. */
+    public FencelockExtension() {}
 
     @Override
     public boolean supportsParameter(ParameterContext parameter, ExtensionContext test) {

@@ -30,7 +30,7 @@ final class ServerProcess implements ExtensionContext.Store.CloseableResource {
     static ServerProcess start() {
         try {
             Path folder = Files.createTempDirectory("fencelock-junit-");
-            ProcessBuilder serve = new ProcessBuilder(System.getProperty("fencelock.program", "fencelock"), "serve").redirectErrorStream(true);
+            ProcessBuilder serve = new ProcessBuilder(program(), "serve").redirectErrorStream(true);
             serve.environment().keySet().removeIf(name -> name.startsWith("FENCELOCK_"));
             serve.environment().put("FENCELOCK_DATA", folder.resolve("fencelock.db").toString());
             serve.environment().put("FENCELOCK_LISTEN", "127.0.0.1:0");
@@ -41,8 +41,12 @@ final class ServerProcess implements ExtensionContext.Store.CloseableResource {
             Runtime.getRuntime().addShutdownHook(new Thread(process::destroyForcibly));
             return new ServerProcess(process, folder, "http://" + address(process));
         } catch (IOException e) {
-            throw new UncheckedIOException("fencelock cannot be started: put it into PATH, or name it in the system property fencelock.program", e);
+            throw new UncheckedIOException("fencelock cannot be started: put it into PATH, or name it in the variable FENCELOCK_PROGRAM or the system property fencelock.program", e);
         }
+    }
+
+    private static String program() {
+        return System.getProperty("fencelock.program", System.getenv().getOrDefault("FENCELOCK_PROGRAM", "fencelock"));
     }
 
     private static String address(Process process) throws IOException {
