@@ -18,18 +18,20 @@ import (
 const (
 	firstPause   = 50 * time.Millisecond
 	maxPause     = time.Second
-	maxPollPause = 300 * time.Millisecond // of a wait without an answer, whose place is kept for 2 s
-	maxWait      = 10 * time.Minute       // that a request may ask a server to wait
+	maxPollPause = 300 * time.Millisecond // between attempts of a wait without a response, whose place is kept for 2 s
+	maxWait      = 10 * time.Minute       // the longest wait in one request
 	shortPoll    = time.Second            // the first poll after one that got no response
-	abandonTime  = 10 * time.Second       // to end what no caller waits for any more
-	grace        = time.Second            // after its wait, in which an acquire ends, and a release after work
-	shortestLast = time.Second            // what the last try has, though patience ends earlier
+	answerTime   = 50 * time.Millisecond  // the minimum time for a response before the caller's deadline
+	abandonTime  = 10 * time.Second       // the time to end everything that an abandoned call may have left at the service
+	grace        = time.Second            // after its wait, an acquire may take this much longer; a release after work may take this long
+	shortestLast = time.Second            // the minimum time of the last try, even if the patience ends earlier
 	shortestTry  = 250 * time.Millisecond
+	afterEnd     = 250 * time.Millisecond // how long the caller waits for a release after its context has ended; a server that is up needs less
 )
 
-// call is one request, to be sent to whichever server answers. Every call but one that
-// says so may be sent twice: an acquire carries a key, a break the token of the lease, and
-// the others change nothing twice.
+// call is one operation, to be sent to any server that responds. Sending it twice is safe: an acquire carries a
+// key, a break carries the token of the lease, and the other calls have no second effect. The exception are
+// calls with once set.
 type call struct {
 	method, path string
 	resource     string                       // for errors
@@ -37,28 +39,30 @@ type call struct {
 	key          string                       // Idempotency-Key; "" for none
 	lease        string                       // Fencelock-Lease, a lease id; "" for none
 	named        string                       // Fencelock-Resource, the resource of the path; "" for none
-	waitUntil    time.Time                    // how long it may wait in the queue; zero for not at all
-	deadline     time.Time                    // when it ends in any case; zero for never
-	attempt      time.Duration                // bounds one try, without the wait; 0 for the client's timeout
-	into         any                          // decoded from a success; nil for none
-	quiet        bool                         // its retries are not observed: no caller waits for it
+	waitUntil    time.Time                    // the end of its wait in the queue; zero if it does not wait
+	deadline     time.Time                    // when it ends in any case; zero for no limit
+	attempt      time.Duration                // the time limit of one try, without the wait; 0 for the client's timeout
+	into         any                          // gets the decoded body of a successful response; nil if it is not needed
+	quiet        bool                         // its retries are not reported to onRetry, because no caller waits for it
 	breaks       int64                        // the token of the lease that it breaks; 0 for none, or any
-	name         string                       // what it does, where op does not tell
+	name         string                       // the operation, if method and path do not determine it
 	token        fencing.Token                // Fencing-Token; 0 for none
 	proof        string                       // Fencing-Proof; "" for none
-	once         bool                         // it is not sent again after a try that may have taken effect
-	late         []*gathered                  // tries in batches that it gave up, and that may take effect
+	once         bool                         // it is not repeated after a try that may have taken effect
+	owed         bool                         // it must be done although its caller is gone: if the credential function fails, it is called again
+	patience     *time.Duration               // nil for the client's
+	late         []*gathered                  // tries in batches that the call gave up, and that may still take effect
 }
 
-// waits says whether the call is a wait in the queue, which is a series of polls.
+// waits reports whether the call waits in the queue, as a series of polls.
 func (c *call) waits() bool { return !c.waitUntil.IsZero() }
 
-// left is how long the call may still wait.
+// left returns how long the call may still wait in the queue.
 func (c *call) left() time.Duration {
 	return min(max(0, time.Until(c.waitUntil)), maxWait).Truncate(time.Millisecond)
 }
 
-// op is what the call does, as Error.Op says it.
+// op is the operation of the call, as in Error.Op.
 func (c *call) op() string {
 	switch lease := c.lease != ""; {
 	case c.name != "":
@@ -82,24 +86,29 @@ func (c *call) op() string {
 	}
 }
 
-// tries is how a call has gone so far.
+// tries is the progress of a call.
 type tries struct {
 	patience  time.Duration
 	number    int
-	silent    int           // rounds over all servers without an answer for good
-	ambiguous bool          // a try without an answer may have taken effect
+	silent    int           // rounds over all servers without a final response
+	ambiguous bool          // an attempt without a response may have taken effect
 	queued    bool          // a poll has kept a place in the queue
-	deadline  time.Time     // when the call ends in any case; zero for never
-	poll      time.Duration // how long the next poll may be
+	deadline  time.Time     // when the call ends in any case; zero for no limit
+	poll      time.Duration // the longest wait of the next poll
 	pause     time.Duration // before the next try
-	since     time.Time     // when the failures began that still last; zero if none do
+	since     time.Time     // the first of the failures without a success in between; zero if the last try did not fail
+	last      error         // the error of the last try; nil before the first has ended
 }
 
 func (c *Client) newTries(call *call) *tries {
-	return &tries{patience: c.patience, poll: c.poll, pause: firstPause, deadline: call.deadline}
+	patience := c.patience
+	if call.patience != nil {
+		patience = *call.patience
+	}
+	return &tries{patience: patience, poll: c.poll, pause: firstPause, deadline: call.deadline}
 }
 
-// left is how long the call may still take.
+// left returns how long the call may still take.
 func (t *tries) left() time.Duration {
 	if t.deadline.IsZero() {
 		return forever
@@ -107,13 +116,14 @@ func (t *tries) left() time.Duration {
 	return time.Until(t.deadline)
 }
 
-// over says that there is to be no try after a pause.
+// over reports whether the call ends without another try after this pause.
 func (t *tries) over(pause time.Duration) bool {
 	return t.failing()+pause > t.patience || t.left() <= pause
 }
 
-// failed notes a try that failed with ErrUnavailable.
+// failed records a try that failed with ErrUnavailable.
 func (t *tries) failed(err error) {
+	t.last = err
 	if !answered(err) {
 		t.poll = min(t.poll, shortPoll)
 	}
@@ -122,13 +132,14 @@ func (t *tries) failed(err error) {
 	}
 }
 
-// held notes a poll that ended without a grant.
-func (t *tries) held(longest time.Duration) {
+// held records a poll that ended without a grant.
+func (t *tries) held(refusal error, longest time.Duration) {
+	t.last = refusal
 	t.queued, t.since, t.pause = true, time.Time{}, firstPause
 	t.poll = min(2*t.poll, longest)
 }
 
-// failing is for how long the call has failed.
+// failing returns how long the call has been failing.
 func (t *tries) failing() time.Duration {
 	if t.since.IsZero() {
 		return 0
@@ -136,16 +147,16 @@ func (t *tries) failing() time.Duration {
 	return time.Since(t.since)
 }
 
-// answered says whether a server of the service answered with the error, and not a proxy
-// for lack of one.
+// answered reports whether the error is the response of a fencelock server. A proxy that reaches no server
+// responds with other errors.
 func answered(err error) bool {
 	problem, ok := asType[*ProblemError](err)
 	return ok && problem.Type != noType
 }
 
-// do sends the call until a server answers it for good, or its deadline has come, or the
-// client's patience ends (WithPatience), or ctx. It returns when the answered request was sent, and after an
-// error whether the call may have taken effect.
+// do sends the call until a server gives a final response, the deadline has come, the client's patience is over
+// (WithPatience), or ctx ends. It returns when the successful request was sent. After an error it reports
+// whether the call may have taken effect.
 func (c *Client) do(ctx context.Context, call call) (sent time.Time, err error) {
 	sent, _, err = c.try(ctx, &call)
 	return sent, err
@@ -163,11 +174,12 @@ func (c *Client) try(ctx context.Context, call *call) (sent time.Time, ambiguous
 		case err == nil:
 			return sent, false, nil
 		case errors.Is(err, ErrHeld) && call.left() > 0:
-			t.held(c.poll)
+			t.held(err, c.poll)
 		case ctx.Err() != nil:
 			continue
 		case !errors.Is(err, ErrUnavailable):
-			return sent, t.ambiguous, t.settle(call, err)
+			_, refused := asType[*ProblemError](err)
+			return sent, t.ambiguous || t.queued && !refused, t.settle(call, err)
 		case call.once && t.ambiguous:
 			return sent, true, err
 		default:
@@ -179,10 +191,22 @@ func (c *Client) try(ctx context.Context, call *call) (sent time.Time, ambiguous
 		}
 		_ = sleep(ctx, pause)
 	}
-	return sent, t.ambiguous || t.queued, cause(ctx)
+	return sent, t.ambiguous || t.queued, t.ended(ctx)
 }
 
-// cause is why ctx has ended: its error, and its cause if that is another one.
+// ended returns the error of a call whose context has ended. After a deadline the error also says what the call
+// waited for: a resource that is held, or a server that responds.
+func (t *tries) ended(ctx context.Context) error {
+	switch {
+	case t.number == 0 || !errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return cause(ctx)
+	case t.last == nil:
+		return fmt.Errorf("%w: no response in time: %w", ErrUnavailable, cause(ctx))
+	}
+	return fmt.Errorf("%w: %w", t.last, cause(ctx))
+}
+
+// cause returns why ctx has ended: its error, joined with its cause if that is another error.
 func cause(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if cause == err { //nolint:errorlint // the very same
@@ -191,7 +215,8 @@ func cause(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// nextPause spreads callers that failed together, and obeys Retry-After of a limit.
+// nextPause returns the pause before the next try. It is random, so that callers that failed together do not
+// retry together, and obeys the Retry-After of a rate limit.
 func (t *tries) nextPause(call *call, err error) time.Duration {
 	if call.waits() && !answered(err) {
 		t.pause = min(t.pause, maxPollPause)
@@ -204,8 +229,8 @@ func (t *tries) nextPause(call *call, err error) time.Duration {
 	return d
 }
 
-// settle turns "it is gone" into success for a release or a break of which an earlier try
-// may have done it.
+// settle turns a "gone" response to a release or a break into success, if an earlier try may have ended the
+// lease.
 func (t *tries) settle(call *call, err error) error {
 	problem, ok := asType[*ProblemError](err)
 	if ok && t.ambiguous && call.gone(problem) {
@@ -214,7 +239,7 @@ func (t *tries) settle(call *call, err error) error {
 	return err
 }
 
-// gone says whether the refusal means that what the call was to end has ended.
+// gone reports whether the refusal means that the lease that the call should end has ended.
 func (c *call) gone(refusal *ProblemError) bool {
 	switch {
 	case c.method == http.MethodDelete:
@@ -222,18 +247,17 @@ func (c *call) gone(refusal *ProblemError) bool {
 	case c.breaks == 0:
 		return false
 	case refusal.Kind() == "other-lease":
-		return refusal.HeldDetails != nil && refusal.FencingToken > c.breaks
+		return int64(refusal.FencingToken) > c.breaks
 	}
 	return refusal.Kind() == "lock-not-held"
 }
 
-// askAll asks each server once, beginning with the one that answered last.
+// askAll sends the call to each server once, beginning with the server that responded last.
 func (c *Client) askAll(ctx context.Context, call *call, t *tries) (sent time.Time, err error) {
 	first := c.at.Load()
 	for i := range c.peers {
 		n := (int(first) + i) % len(c.peers)
-		sent = time.Now()
-		err = c.ask(ctx, c.peers[n], call, t, len(c.peers)-i)
+		sent, err = c.ask(ctx, c.peers[n], call, t, len(c.peers)-i)
 		if !errors.Is(err, ErrUnavailable) {
 			c.at.Store(uint32(n))
 			return sent, err
@@ -247,51 +271,65 @@ func (c *Client) askAll(ctx context.Context, call *call, t *tries) (sent time.Ti
 	return sent, err
 }
 
-// ask sends the call to one server; unasked are those that have not been asked in this
-// round, with this one. Without an answer in time the error is ErrUnavailable.
-func (c *Client) ask(caller context.Context, server *peer, call *call, t *tries, unasked int) error {
+// ask sends the call to one server, and returns when it was sent. unasked is the number of servers not yet
+// asked in this round, including this one. Without a response in time the error is ErrUnavailable.
+func (c *Client) ask(caller context.Context, server *peer, call *call, t *tries, unasked int) (sent time.Time, err error) {
 	if t.number++; t.number == 1 {
-		unasked = max(unasked, 2) //nolint:mnd // there is time for another try
+		unasked = max(unasked, 2) //nolint:mnd // so that time is left for another try
 	}
-	left := call.left()
-	kept := min(left, t.poll) // how long the server may keep this request
+	queued := time.Now()
+	turn, err := c.turn(caller, server, call)
+	sent = turn.sent
+	if err != nil {
+		return sent, c.judge(caller, err, t)
+	}
+	defer turn.end() //nolint:contextcheck // it outlives its caller: the next turn is another's
+	if t.number == 1 && !t.deadline.IsZero() {
+		t.deadline = t.deadline.Add(sent.Sub(queued))
+	}
+	kept := min(turn.wait, t.poll) // how long the server may keep this request waiting
+	if kept > shortPoll && server.waits.busy() {
+		kept = shortPoll
+	}
 	share := t.left() / time.Duration(unasked)
 	limit := min(c.limit(call, t), share)
-	ctx, cancel := context.WithTimeout(caller, min(limit+kept, t.left()))
+	ctx, cancel := context.WithDeadline(caller, sent.Add(min(limit+kept, t.left())))
 	defer cancel()
-	m, err := c.message(ctx, call, left)
-	if err != nil {
-		return err
+	if kept < turn.wait {
+		turn.message.prefer = kept
 	}
-	if kept < left {
-		m.prefer = kept
+	if kept > shortPoll || kept > 0 && limit+kept > share { // a short wait ends soon and needs no probe, unless it takes the time that the other servers need
+		defer c.watch(ctx, server, min(limit, share/2), cancel)() //nolint:mnd // a probe may take as long as the wait before it
 	}
-	if kept > shortPoll || kept > 0 && limit+kept > share { // a short one is soon over, unless it takes the time of other servers
-		defer c.watch(ctx, server, min(limit, share/2), cancel)() //nolint:mnd // the probe has as long to be answered
-	}
-	asked := time.Now()
-	resp, err := c.send(ctx, server, m)
+	resp, err := c.send(ctx, turn)
 	if err == nil {
 		server.answered(resp.server)
 		if kept == 0 {
-			c.pace.took(time.Since(asked))
+			c.pace.took(time.Since(sent))
 		}
 		err = resp.read(call.into)
 	}
-	return c.judge(caller, err, t)
+	return sent, c.judge(caller, err, t)
 }
 
-// pace is what answers take, which tells when one is overdue.
+// pace records how long responses take, so that the client notices an overdue one.
 type pace struct{ slowest atomic.Int64 }
 
-// took notes an answer that did not wait in the queue. Slow ones fade.
+// took records the time of a response without a wait in the queue. Slow responses are forgotten gradually.
 func (p *pace) took(d time.Duration) {
 	const fade = 0.9
 	p.slowest.Store(max(int64(d), int64(fade*float64(p.slowest.Load()))))
 }
 
-// limit is for one try: four times what answers take, and twice as much after each round over
-// all servers without one, so that slow servers are waited for and frozen ones are not.
+// answerTime returns how long before the caller's deadline a wait must end, so that the caller still learns who
+// holds the resource.
+func (p *pace) answerTime(left time.Duration) time.Duration {
+	const times, quarter = 4, 4
+	return min(max(answerTime, times*time.Duration(p.slowest.Load())), left/quarter)
+}
+
+// limit returns the time limit of one try: four times the usual time of a response, doubled after each round in
+// which no server responded. So the client waits for slow servers and leaves frozen ones.
 func (p *pace) limit(silent int, longest time.Duration) time.Duration {
 	const overdue = 4
 	limit := max(shortestTry, overdue*time.Duration(p.slowest.Load()))
@@ -304,9 +342,9 @@ func (p *pace) limit(silent int, longest time.Duration) time.Duration {
 	return min(limit, longest)
 }
 
-// limit bounds a try, without its wait: by what answers take, by the call, by the client's
-// timeout, and by what is left of its patience. A call that is not sent again is waited for:
-// to give it up leaves its caller in doubt.
+// limit returns the time limit of a try, without its wait in the queue. Usual response times, the call's own
+// limit, the client's timeout and the remaining patience bound it. A call that is not repeated gets the whole
+// timeout, because giving it up leaves its caller in doubt.
 func (c *Client) limit(call *call, t *tries) time.Duration {
 	limit := c.timeout
 	if !call.once {
@@ -321,7 +359,7 @@ func (c *Client) limit(call *call, t *tries) time.Duration {
 	return limit
 }
 
-// judge makes the call's error of a try's.
+// judge turns the error of a try into the error of the call.
 func (c *Client) judge(caller context.Context, err error, t *tries) error {
 	problem, refused := asType[*ProblemError](err)
 	switch {
@@ -330,22 +368,22 @@ func (c *Client) judge(caller context.Context, err error, t *tries) error {
 	case refused:
 		t.ambiguous = t.ambiguous || problem.Status >= http.StatusInternalServerError
 		return err
-	case errors.Is(err, errNotOurs):
+	case errors.Is(err, errNotOurs), errors.Is(err, errNotMade):
 		return err
 	}
 	t.ambiguous = t.ambiguous || mayHaveArrived(err)
 	if caller.Err() != nil {
 		return cause(caller)
 	}
-	if c.ownsTransport {
-		// A network that has lost this connection may have lost those that are idle.
+	if c.ownsTransport && !errors.Is(err, errNotSent) {
+		// If this connection was lost in the network, idle connections may be lost, too.
 		c.http.CloseIdleConnections()
 	}
-	// The try's own time limit must not look like the caller's.
+	// The error must not contain the try's own time limit, which would look like the caller's.
 	return fmt.Errorf("%w: %s", ErrUnavailable, reason(err))
 }
 
-// mayHaveArrived says whether a request that failed may have reached the server.
+// mayHaveArrived reports whether a request that failed may have reached the server.
 func mayHaveArrived(err error) bool {
 	dial, ok := asType[*net.OpError](err)
 	return !errors.Is(err, errNotSent) && (!ok || dial.Op != "dial")

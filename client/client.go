@@ -11,22 +11,21 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 )
 
 // Client talks to one lock service, through any of its servers. It is safe for
 // concurrent use. New makes one; the calls of a zero Client return an error.
 type Client struct {
 	servers []string
-	peers   []*peer       // the same
-	at      atomic.Uint32 // the server that answered last
+	peers   []*peer       // one for each of servers
+	at      atomic.Uint32 // the index of the server that responded last
 	pace    pace
 	http    *http.Client
 	tls     *tls.Config
 	life    *lifetime
-	extends appointments // of leases that are kept alive
+	extends appointments // when leases that are kept alive will be extended
 
-	ownsTransport bool                                  // http was made here
+	ownsTransport bool                                  // this client made the transport of http, and so closes it
 	bearer        func(context.Context) (string, error) // nil for none
 	holder        string
 	timeout       time.Duration
@@ -36,17 +35,17 @@ type Client struct {
 	onRetry       func(Retry) // nil for none
 }
 
-// Option tunes a Client, in New.
+// Option is a setting of a Client, for New.
 type Option func(*Client)
 
-// WithHTTPClient replaces the HTTP client, for a transport of one's own. Its
-// Timeout must be 0: a request that waits in the queue may take minutes. Its
-// CheckRedirect is not asked: no redirect is followed.
+// WithHTTPClient sets the HTTP client, for example to use another transport. Its Timeout must be 0, because a
+// request that waits in the queue may take minutes. Its CheckRedirect is ignored, because redirects are not
+// followed.
 func WithHTTPClient(c *http.Client) Option { return func(cl *Client) { cl.http = c } }
 
-// WithTLSConfig sets how TLS connections are made: which authorities are
-// trusted, and the certificate of a client that has one (see TLSFiles). It does
-// not go together with WithHTTPClient, which has a transport of its own.
+// WithTLSConfig sets how TLS connections are made: which authorities are trusted, and which certificate this
+// client presents, if any (see TLSFiles). It cannot be combined with WithHTTPClient, which brings its own
+// transport.
 func WithTLSConfig(config *tls.Config) Option { return func(c *Client) { c.tls = config } }
 
 // WithBearerToken sends a bearer token, the caller's credential, with every request.
@@ -54,9 +53,8 @@ func WithBearerToken(credential string) Option {
 	return WithBearerTokenFunc(func(context.Context) (string, error) { return credential, nil })
 }
 
-// WithBearerTokenFunc gets the bearer token before every request, for
-// credentials that change. It may be called by several goroutines at once. Its
-// error is returned as it is, and nothing is sent.
+// WithBearerTokenFunc calls credential before every request, for bearer tokens that change. Several goroutines
+// may call it at once. If it returns an error, nothing is sent, and the call returns that error unchanged.
 func WithBearerTokenFunc(credential func(context.Context) (string, error)) Option {
 	return func(c *Client) { c.bearer = credential }
 }
@@ -82,13 +80,13 @@ func WithBearerTokenFile(path string) Option {
 // 256 bytes of valid UTF-8. The option Holder replaces it for one lease.
 func WithHolder(label string) Option { return func(c *Client) { c.holder = label } }
 
-// WithTimeout sets the most that one request to one server may take, beyond what it may
-// wait in the queue; default 5s. It takes less when its answer is overdue by what answers
-// have taken (the next server is asked then), and when a lease is about to end.
+// WithTimeout sets the maximum time of one request to one server, not counting its wait in the queue; default
+// 5s. A request gets less time if its response is overdue compared with earlier responses (the client then asks
+// the next server), and if a lease is about to end.
 func WithTimeout(d time.Duration) Option { return func(c *Client) { c.timeout = d } }
 
-// New makes a Client for the URLs of one or more servers of the same service: a call goes to
-// the next server when one does not answer.
+// New makes a Client for the URLs of one or more servers of the same service. If a server does not respond, a
+// call goes to the next one.
 func New(servers []string, opts ...Option) (*Client, error) {
 	c := &Client{timeout: 5 * time.Second, patience: 15 * time.Second, poll: 45 * time.Second, batchAfter: batchAfter, life: newLifetime()}
 	c.pace.took(shortestTry)
@@ -100,7 +98,7 @@ func New(servers []string, opts ...Option) (*Client, error) {
 		if err != nil {
 			return nil, err
 		}
-		p := &peer{url: server, probing: make(chan struct{}, 1)}
+		p := &peer{url: server, probing: make(chan struct{}, 1), waits: make(lane, waitLane), calls: make(lane, callLane), renewals: make(lane, renewLane), batches: make(lane, 1)}
 		p.batcher = &batcher{client: c, server: p}
 		c.servers, c.peers = append(c.servers, server), append(c.peers, p)
 	}
@@ -108,9 +106,10 @@ func New(servers []string, opts ...Option) (*Client, error) {
 		opt(c)
 	}
 	c.poll = c.poll.Truncate(time.Second)
+	if err := checkHolder(c.holder); err != nil {
+		return nil, fmt.Errorf("client: %w", err)
+	}
 	switch {
-	case !utf8.ValidString(c.holder):
-		return nil, fmt.Errorf("client: the holder %q must be valid UTF-8", c.holder)
 	case c.poll <= 0:
 		return nil, errors.New("client: WithPoll needs at least a second")
 	case c.http != nil && c.tls != nil:
@@ -124,7 +123,7 @@ func New(servers []string, opts ...Option) (*Client, error) {
 	return c, nil
 }
 
-// serverURL is the URL of a server without the slash at its end. Its error shows no password.
+// serverURL returns the URL of a server without a slash at its end. Its errors contain no password.
 func serverURL(text string) (string, error) {
 	u, err := url.Parse(strings.TrimSpace(text))
 	switch {
@@ -136,23 +135,22 @@ func serverURL(text string) (string, error) {
 	return strings.TrimSuffix(u.String(), "/"), nil
 }
 
-// withoutRedirects is the client, except that it returns a redirect as the response it is:
-// following one would take lease ids and credentials to another host, and turn a DELETE into a GET.
+// withoutRedirects returns a copy of the client that returns a redirect as a response. Following a redirect
+// would send lease ids and credentials to another host, and turn a DELETE into a GET.
 func withoutRedirects(from *http.Client) *http.Client {
 	c := *from
 	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &c
 }
 
-// transport speaks HTTP/1.1 only: with a connection a request, one that a
-// network swallows takes no other request with it. It keeps as many idle ones as a busy
-// process has callers: with fewer, each round of calls dials some of them again.
+// transport makes an HTTP/1.1 transport: each request has its own connection, so a connection that the network
+// loses affects one request only. It keeps as many idle connections as the lanes may use; with fewer, each
+// burst of calls would dial some of them again.
 func transport(config *tls.Config) *http.Transport {
-	const idle = 1024
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	return &http.Transport{
 		Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, Protocols: protocols,
-		MaxIdleConnsPerHost: idle, IdleConnTimeout: time.Minute,
+		MaxIdleConnsPerHost: allLanes, IdleConnTimeout: time.Minute,
 	}
 }

@@ -5,18 +5,17 @@ import (
 	"fmt"
 )
 
-// workContext is the context of work under a lease. Its Err looks at the clock, so that
-// it is right at once when the process was paused: timers and the goroutine that keeps
-// the lease alive run a moment later.
+// workContext is the context of work under a lease. Its Err reads the clock, so that it is right as soon as a
+// paused process continues. Timers, and the goroutine that keeps the lease alive, run only a moment later.
 type workContext struct {
 	context.Context
 
-	cancel context.CancelCauseFunc // of the Context
-	lost   func() error            // why the lease is lost by the clock, or nil
+	cancel context.CancelCauseFunc // cancels the embedded Context
+	lost   func() error            // returns why the lease is lost by the clock; nil if it is not
 }
 
-// Err is not nil from the moment on in which the lease's validity, less the margin, is
-// over on the monotonic clock.
+// Err returns an error from the moment at which the margin before the end of the lease's validity begins, on
+// the monotonic clock.
 func (c workContext) Err() error {
 	if err := c.Context.Err(); err != nil {
 		return err

@@ -127,6 +127,90 @@ func ExampleLease_KeepAlive() {
 	// released: <nil>
 }
 
+// A job that another process does already is left to it, and says who does it.
+func ExampleClient_TryDo() {
+	url, stop := exampleService()
+	defer stop()
+	locks, err := client.New([]string{url}, client.WithHolder("cron-1"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	job := func(ctx context.Context, _ *client.Lease) error {
+		again := locks.TryDo(context.Background(), "jobs/report", nil) // as another process would
+		var problem *client.ProblemError
+		if errors.Is(again, client.ErrHeld) && errors.As(again, &problem) {
+			fmt.Println("held by", problem.Holder)
+		}
+		return ctx.Err()
+	}
+	// Not to queue is not to give up: a server may restart meanwhile.
+	fmt.Println("error:", locks.TryDo(context.Background(), "jobs/report", job, client.Patience(10*time.Second)))
+	// Output:
+	// held by cron-1
+	// error: <nil>
+}
+
+// One process leads, and the others wait until it resigns, or loses the lease.
+func ExampleClient_Elect() {
+	url, stop := exampleService()
+	defer stop()
+	locks, err := client.New([]string{url}, client.WithHolder("web-1"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	err = locks.Elect(context.Background(), "scheduler", func(ctx context.Context, l *client.Lease) error {
+		fmt.Println("leading", l.Resource()) // until ctx ends; what it writes carries l.Token()
+		return ctx.Err()                     // it resigns
+	}, client.TTL(5*time.Second))
+	fmt.Println("error:", err)
+	// Output:
+	// leading scheduler
+	// error: <nil>
+}
+
+// Three at most use the printer at once.
+func ExampleSlots() {
+	url, stop := exampleService()
+	defer stop()
+	locks, err := client.New([]string{url})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	err = locks.Do(context.Background(), "printer", func(ctx context.Context, _ *client.Lease) error {
+		fmt.Println("printing")
+		return ctx.Err()
+	}, client.Slots(3))
+	fmt.Println("error:", err)
+	// Output:
+	// printing
+	// error: <nil>
+}
+
+// Settings that the calls of a program share.
+func ExampleAcquireOptions() {
+	url, stop := exampleService()
+	defer stop()
+	locks, err := client.New([]string{url})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	settings := client.AcquireOptions{client.TTL(10 * time.Second), client.Wait(time.Second)}
+	ctx := context.Background()
+	err = locks.Do(ctx, "orders/42", func(ctx context.Context, _ *client.Lease) error { return ctx.Err() }, settings)
+	fmt.Println("error:", err)
+	lease, err := locks.Acquire(ctx, "orders/43", settings...)
+	fmt.Println("error:", err)
+	fmt.Println("released:", lease.Release(ctx))
+	// Output:
+	// error: <nil>
+	// error: <nil>
+	// released: <nil>
+}
+
 // What docs/how-to/migrate.md shows: a mutex that is locked, extended and unlocked
 // by hand becomes a call.
 func ExampleClient_Do_migrating() {

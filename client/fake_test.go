@@ -34,8 +34,10 @@ type fake struct {
 func (f *fake) RoundTrip(r *http.Request) (*http.Response, error) {
 	var body wire.AcquireRequest
 	if r.Body != nil {
-		_ = json.NewDecoder(r.Body).Decode(&body)
+		raw, _ := io.ReadAll(r.Body)
 		_ = r.Body.Close()
+		_ = json.Unmarshal(raw, &body)
+		r.Body = io.NopCloser(bytes.NewReader(raw)) // for answer
 	}
 	f.mu.Lock()
 	f.requests = append(f.requests, r.Method+" "+r.URL.Path)

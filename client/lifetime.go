@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// ErrClosed: the client was closed, or is being closed.
+// ErrClosed: the client was closed, or is closing.
 var ErrClosed = errors.New("client is closed")
 
 var errZero = errors.New("a zero Client knows no servers: use client.New")
 
-// lifetime counts what a client does until Close. Whoever is counted may count others.
+// lifetime counts the activities of a client until Close. A counted activity may start others.
 type lifetime struct {
 	closing context.Context // ends when Close begins, with the cause ErrClosed
 	close   context.CancelCauseFunc
@@ -22,7 +22,7 @@ type lifetime struct {
 
 	mu     sync.Mutex
 	active int
-	idle   chan struct{} // closed when nothing is active any more; nil before Close
+	idle   chan struct{} // closed when no activity is left; nil before Close
 }
 
 func newLifetime() *lifetime {
@@ -40,7 +40,7 @@ func (c *Client) made() error {
 	return nil
 }
 
-// enter counts one more activity in, unless the client is closed. leave counts it out.
+// enter counts one more activity, unless the client is closed. leave ends it.
 func (c *Client) enter() error {
 	if err := c.made(); err != nil {
 		return err
@@ -63,8 +63,8 @@ func (c *Client) leave() {
 	}
 }
 
-// background runs f for at most so long, also after the end of ctx. Its caller is
-// counted in, so that Close waits for f.
+// background runs f for at most limit, even if ctx ends. Its caller is a counted activity, so Close waits for
+// f.
 func (c *Client) background(ctx context.Context, limit time.Duration, f func(context.Context)) {
 	c.life.mu.Lock()
 	c.life.active++
@@ -79,19 +79,17 @@ func (c *Client) background(ctx context.Context, limit time.Duration, f func(con
 	}()
 }
 
-// Close ends a client. What waits in Acquire or Do returns ErrClosed, and so do later
-// calls of them; the contexts of work under Do and KeepAlive are cancelled with the cause
-// ErrClosed. Close then waits until the work has ended, that is, until its Do has
-// released the lease or its KeepAlive was stopped, and until cancelled requests have
-// released what they were granted. Meanwhile the leases are kept alive.
+// Close ends a client. Calls that wait in Acquire or Do return ErrClosed, and so do later calls of them. The
+// contexts of work under Do and KeepAlive are cancelled with the cause ErrClosed. Close then waits until the
+// work has ended, that is, until each Do has released its lease and each KeepAlive was stopped, and until
+// cancelled requests have released what they were granted. The leases are kept alive meanwhile.
 //
-// If ctx ends before that, Close ends the rest: releases are broken off, and leases that
-// are kept alive are so no more and expire. It returns ctx's error then. Work that calls
-// Close waits for itself until ctx ends. Close may be called again, and by several
-// goroutines at once.
+// If ctx ends before that, Close stops the rest and returns ctx's error: releases are cancelled, and leases are
+// not kept alive any longer, so they expire. Work that calls Close waits for itself until ctx ends. Close may
+// be called again, and by several goroutines at once.
 //
-// Other calls still work, so that a lease can be released that was acquired by hand. A
-// program that ends need not call Close: leases expire.
+// Other calls still work, so that a program can release a lease that it acquired itself. A program that exits
+// need not call Close: its leases expire.
 func (c *Client) Close(ctx context.Context) error {
 	if err := c.made(); err != nil {
 		return failed("close", "", err)
@@ -110,7 +108,7 @@ func (c *Client) Close(ctx context.Context) error {
 	}
 }
 
-// shut lets nothing more in, and returns what is closed when nothing is active.
+// shut lets no new activity begin, and returns a channel that is closed when none is left.
 func (l *lifetime) shut() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -8,19 +8,18 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 )
 
-// Lock is what anyone may see of a resource. Of a free one there are the Resource and the
-// queue only.
+// Lock is the public state of a resource. If the resource is free, only Resource and the queue are set.
 type Lock struct {
 	Resource  string
 	Held      bool
 	Holder    string          // the label of the holder; "" if it has none
 	Token     fencing.Token   // of its lease
 	Remaining time.Duration   // until its lease ends, unless it is extended
-	TTL       time.Duration   // what its lease was last given
+	TTL       time.Duration   // the last TTL given to its lease
 	HeldFor   time.Duration   // since the grant
 	Metadata  json.RawMessage // null if there is none
-	Waiters   int             // how many wait in the queue
-	Queue     []Waiter        // the first of them, first in the queue first
+	Waiters   int             // the number of requests in the queue
+	Queue     []Waiter        // the first waiters, in the order of the queue
 
 	answer wire.Lock
 }
@@ -31,7 +30,7 @@ type Waiter struct {
 	Waiting time.Duration
 }
 
-// Wire is the lock as the service answered.
+// Wire is the lock as in the service's response.
 func (l Lock) Wire() wire.Lock { return l.answer }
 
 func lockOf(answer wire.Lock) Lock {

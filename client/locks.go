@@ -25,9 +25,8 @@ func (c *Client) Inspect(ctx context.Context, resource string) (Lock, error) {
 	return lockOf(answer), nil
 }
 
-// Locks lists the held resources that begin with prefix, in no particular order.
-// A lock that is taken or released meanwhile may be missed or come twice. It
-// ends with the first error.
+// Locks lists the held resources that begin with prefix, in no particular order. A lock that is taken or
+// released during the listing may be missed or appear twice. The iteration ends with the first error.
 func (c *Client) Locks(ctx context.Context, prefix string) iter.Seq2[Lock, error] {
 	return func(yield func(Lock, error) bool) {
 		if err := checkText("prefix", prefix); err != nil {
@@ -54,12 +53,11 @@ func (c *Client) Locks(ctx context.Context, prefix string) iter.Seq2[Lock, error
 	}
 }
 
-// Break ends the lease of a resource that has the token (Lock.Token of
-// Inspect), and never a later one: it is safe to repeat. That is for administrators. The
-// holder learns it from its next request; its token is stale once the next lease is
-// used. Errors: a *ProblemError of the kind "lock-not-held" if the resource is free, or
-// "other-lease" if another lease holds it, whose FencingToken it has; ErrUnavailable (safe
-// to repeat), ErrDenied, ErrInvalid.
+// Break ends the lease of a resource that has the token (Lock.Token of Inspect), and never a later one, so it
+// is safe to repeat. It is for administrators. The holder learns of it with its next request, and its token
+// becomes stale when the next lease is used. Errors: a *ProblemError of the kind "lock-not-held" if the
+// resource is free, or "other-lease", with the FencingToken of the lease that holds it; ErrUnavailable (safe to
+// repeat), ErrDenied, ErrInvalid.
 func (c *Client) Break(ctx context.Context, resource string, token fencing.Token) error {
 	if !token.Valid() {
 		return failed("break", resource, fmt.Errorf("%w: fencing_token %d is not one that a lease has", ErrInvalid, token))
@@ -67,9 +65,9 @@ func (c *Client) Break(ctx context.Context, resource string, token fencing.Token
 	return c.breakLease(ctx, wire.BreakRequest{Resource: resource, FencingToken: int64(token)})
 }
 
-// BreakAny ends whatever lease holds the resource. Errors: as Break's, but after
-// ErrUnavailable the lease may have ended, and BreakAny may end the next one: Inspect
-// first. It is not sent again once a server may have done it.
+// BreakAny ends the lease that holds the resource, whatever its token. It is not repeated after a try that may
+// have taken effect. Errors are those of Break. But after ErrUnavailable the lease may have ended, and another
+// BreakAny may end the next lease: call Inspect first.
 func (c *Client) BreakAny(ctx context.Context, resource string) error {
 	return c.breakLease(ctx, wire.BreakRequest{Resource: resource, Any: true})
 }

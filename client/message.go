@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,7 +17,7 @@ import (
 	"github.com/fencelock/fencelock/api/wire"
 )
 
-// message is one try of a call, ready to be sent alone or in a batch.
+// message is one attempt of a call, ready to be sent alone or in a batch.
 type message struct {
 	*call
 
@@ -29,18 +30,32 @@ func (c *Client) message(ctx context.Context, call *call, wait time.Duration) (m
 	m = &message{call: call}
 	if call.body != nil {
 		if m.json, err = json.Marshal(call.body(wait)); err != nil {
-			return nil, fmt.Errorf("client: request body: %w", err)
+			return nil, fmt.Errorf("%w: request body: %w", errNotMade, err)
 		}
 	}
 	if c.bearer != nil {
+		ctx, cancel := context.WithTimeout(ctx, c.timeout)
+		defer cancel()
 		if m.credential, err = c.bearer(ctx); err != nil {
-			return nil, fmt.Errorf("client: %w", err)
+			return nil, credentialError(call, err)
 		}
 	}
 	return m, nil
 }
 
-// request is the message as a request of its own.
+// errNotMade begins an error of the caller's own code because of which no request could be made.
+var errNotMade = errors.New("client")
+
+// credentialError returns the error of the caller's credential function. If the call must be done in any case,
+// the error allows another try.
+func credentialError(call *call, err error) error {
+	if call.owed {
+		return fmt.Errorf("%w: %w", errNotSent, err)
+	}
+	return fmt.Errorf("%w: %w", errNotMade, err)
+}
+
+// request returns the message as a single HTTP request.
 func (m *message) request(ctx context.Context, server string) (*http.Request, error) {
 	req, err := newRequest(ctx, m.method, server+m.path, m.json, m.credential)
 	if err != nil {
@@ -85,7 +100,7 @@ func newRequest(ctx context.Context, method, address string, text []byte, creden
 	return req, nil
 }
 
-// sendAlone sends the message as a request of its own.
+// sendAlone sends the message as a single request.
 func (c *Client) sendAlone(ctx context.Context, server *peer, m *message) (response, error) {
 	req, err := m.request(ctx, server.url)
 	if err != nil {
@@ -103,7 +118,7 @@ func (c *Client) exchange(req *http.Request) (response, error) {
 	return responseOf(resp)
 }
 
-// withoutURL drops the URL from the error, which the caller knows.
+// withoutURL removes the URL, which the caller knows, from the error.
 func withoutURL(err error) error {
 	if failed, ok := asType[*url.Error](err); ok {
 		return failed.Err
@@ -111,20 +126,20 @@ func withoutURL(err error) error {
 	return err
 }
 
-// response is what a server answered to a message.
+// response is a server's response to a message.
 type response struct {
 	status     int
 	body       []byte
 	retryAfter time.Duration // 0 if the server did not say
 	requestID  string        // "" without one
 	server     string        // its name; "" if it did not say
-	from       *url.URL      // that was asked
-	redirect   string        // where a redirect points
+	from       *url.URL      // the server's URL
+	redirect   string        // the target of a redirect
 }
 
 var errNotOurs = errors.New("the response did not come from the lock service")
 
-// maxBody bounds an answer, in bytes: the longest is a page of locks.
+// maxBody bounds a response, in bytes. The longest response is a page of locks.
 const maxBody = 16 << 20
 
 func responseOf(resp *http.Response) (r response, err error) {
@@ -145,7 +160,7 @@ func responseOf(resp *http.Response) (r response, err error) {
 	return r, nil
 }
 
-// target is where a redirect points, without the path, which may have a lease id in it.
+// target returns the target of a redirect without its path, which may contain a lease id.
 func target(resp *http.Response) string {
 	to, err := resp.Location()
 	if err != nil {
@@ -158,7 +173,7 @@ func (r *response) redirects() bool {
 	return r.status >= http.StatusMultipleChoices && r.status < http.StatusBadRequest
 }
 
-// read decodes a success, and makes an error of anything else.
+// read decodes a successful response, and returns an error for any other.
 func (r *response) read(into any) error {
 	switch {
 	case r.status >= http.StatusBadRequest:
@@ -174,15 +189,17 @@ func (r *response) read(into any) error {
 	return nil
 }
 
-// noType is the type of a refusal that is not the service's: a proxy's.
+// noType is the type of a refusal that does not come from the service, but from a proxy for example.
 const noType = "about:blank"
 
 func (r *response) problem() error {
-	e := &ProblemError{RetryAfter: r.retryAfter, RequestID: r.requestID}
-	if json.Unmarshal(r.body, &e.Problem) != nil || e.Type == "" { // not from the service: a proxy's
-		e.Problem = wire.Problem{Type: noType, Title: http.StatusText(r.status)}
+	var answer wire.Problem
+	if json.Unmarshal(r.body, &answer) != nil || answer.Type == "" { // it comes from a proxy
+		answer = wire.Problem{Type: noType, Title: http.StatusText(r.status)}
 	}
-	e.Status = r.status
+	answer.Status = r.status
+	e := ProblemOf(answer)
+	e.RetryAfter, e.RequestID = r.retryAfter, cmp.Or(r.requestID, e.RequestID)
 	if r.from != nil {
 		e.URL = r.from.Scheme + "://" + r.from.Host
 	}

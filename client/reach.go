@@ -13,26 +13,28 @@ import (
 // probeEvery is how often a server is probed while requests wait there.
 const probeEvery = 5 * time.Second
 
-// peer is what one of a client's URLs leads to: a server, or a load balancer before
-// several.
+// peer is the endpoint behind one of the client's URLs: a server, or a load balancer in front of several
+// servers.
 type peer struct {
 	url     string
 	batcher *batcher
 
+	waits, calls, renewals, batches lane
+
 	mu      sync.Mutex
-	name    string          // of the server that answered last (Fencelock-Server)
-	names   map[string]bool // of those that answered before
-	shared  bool            // several servers answer here, in turn
-	last    time.Time       // when it answered last
-	silent  time.Time       // when a probe last got no response
-	probing chan struct{}   // has one place: one at a time probes
+	name    string          // the name of the server that responded last (Fencelock-Server)
+	names   map[string]bool // the names of the servers that responded before
+	shared  bool            // several servers respond at this URL
+	last    time.Time       // the time of the last response
+	silent  time.Time       // the last time that a probe got no response
+	probing chan struct{}   // has capacity 1: only one probe is under way
 }
 
-// maxNames bounds the names that a peer remembers: a server has a new one with each start.
+// maxNames bounds the number of names that a peer remembers. A server has a new name after each start.
 const maxNames = 16
 
-// answered notes which server answered. A name that comes back after another one shows
-// that there are several; one that only changes shows a restart.
+// answered records which server responded. If an earlier name returns, several servers are behind the URL; a
+// name that only changes means a restart.
 func (p *peer) answered(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -47,11 +49,10 @@ func (p *peer) answered(name string) {
 	p.names[p.name], p.names[name], p.name = true, true, name
 }
 
-// watch probes the server while a request waits there, and cancels the request when the
-// server does not answer: a frozen one would keep it until the poll's time limit. The first
-// probe comes after first, and each has as long to be answered. Behind a load balancer it may
-// ask another server than the one that keeps the request, and says nothing about it. ended
-// waits for a probe that is under way.
+// watch probes the server while a request waits there, and cancels the request if the server does not respond,
+// because a frozen server would keep the request until the poll's time limit. The first probe is sent after
+// first, and each has the same time to get a response. Behind a load balancer a probe may reach another server
+// than the request, so it proves nothing there. ended stops probing and waits for a probe that is under way.
 func (c *Client) watch(ctx context.Context, p *peer, first time.Duration, cancel context.CancelFunc) (ended func()) {
 	ctx, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -77,8 +78,8 @@ func (c *Client) watch(ctx context.Context, p *peer, first time.Duration, cancel
 	}
 }
 
-// alive reports whether the server has answered since then, anything to anybody, or else
-// answers a probe. One probe is enough for all that wait there.
+// alive reports whether the server has responded since the given time, to any request, or responds to a probe
+// now. All requests that wait there share one probe.
 func (c *Client) alive(ctx context.Context, p *peer, since time.Time, limit time.Duration) bool {
 	asked := time.Now()
 	select {
@@ -104,8 +105,8 @@ func (c *Client) alive(ctx context.Context, p *peer, since time.Time, limit time
 	return p.shared
 }
 
-// answers probes a server. An answer that is not the server's is one, too: a proxy
-// knows of no server that it could ask, and says nothing of the requests under way.
+// answers probes a server. Any response counts, even one that is a proxy's: it only says that the proxy reaches
+// no server now, and nothing about requests under way.
 func (c *Client) answers(ctx context.Context, p *peer, limit time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -13,12 +13,12 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 )
 
-// The service's guarded records: one JSON value for each resource, whose writes need a
-// token that is not below the highest seen. A *Lease of one resource is a fencing.Lease; of
-// several, pass one of its Claims.
+// The service's guarded records: one JSON value for each resource. A write needs a token that is at least the
+// highest token that the record has seen. A *Lease of one resource is a fencing.Lease; of a lease of several,
+// pass one of its Claims.
 
-// ReadRecord returns a record and claims nothing: a holder that reads before it writes uses
-// ClaimRecord. A resource that was never written has Version 0 and a nil Value.
+// ReadRecord returns a record without claiming it; a holder that reads before it writes must use ClaimRecord. A
+// resource that was never written has Version 0 and a nil Value.
 func (c *Client) ReadRecord(ctx context.Context, resource string) (fencing.Record, error) {
 	record, err := c.record(ctx, "read", resource, call{method: http.MethodGet})
 	if problem, ok := asType[*ProblemError](err); ok && problem.Kind() == "record-not-found" {
@@ -27,16 +27,16 @@ func (c *Client) ReadRecord(ctx context.Context, resource string) (fencing.Recor
 	return record, err
 }
 
-// ClaimRecord raises the record's high-water mark to the lease's token, and returns the
-// record: no smaller token writes it from then on. Errors: ErrLeaseLost if the token is stale
-// (a *ProblemError with StaleDetails), ErrUnavailable (safe to repeat), ErrDenied, ErrInvalid.
+// ClaimRecord raises the record's high-water mark to the lease's token, and returns the record. After that no
+// smaller token can write the record. Errors: ErrLeaseLost if the token is stale (a *ProblemError with the
+// HighestToken), ErrUnavailable (safe to repeat), ErrDenied, ErrInvalid.
 func (c *Client) ClaimRecord(ctx context.Context, lease fencing.Lease) (fencing.Record, error) {
 	return c.recordUnder(ctx, "claim", lease, call{method: http.MethodPost})
 }
 
-// WriteRecord replaces the value under the lease's token; nothing is written if that is
-// stale. It is not sent again once a server may have done it: after ErrUnavailable the value
-// may be written, now or later. Errors: as ClaimRecord's.
+// WriteRecord replaces the value under the lease's token; if the token is stale, nothing is written. The call
+// is not repeated after a try that may have taken effect: after ErrUnavailable the value may have been written,
+// or may be written later. Errors: as for ClaimRecord.
 func (c *Client) WriteRecord(ctx context.Context, lease fencing.Lease, value json.RawMessage) (fencing.Record, error) {
 	if !json.Valid(value) {
 		return fencing.Record{}, failed("write", "", fmt.Errorf("%w: the value must be JSON", ErrInvalid))
@@ -44,8 +44,8 @@ func (c *Client) WriteRecord(ctx context.Context, lease fencing.Lease, value jso
 	return c.recordUnder(ctx, "write", lease, call{method: http.MethodPut, once: true, body: func(time.Duration) any { return value }})
 }
 
-// DeleteRecord removes the value under the lease's token, as WriteRecord writes it: the
-// highest token and the history stay.
+// DeleteRecord removes the value under the lease's token, with the rules of WriteRecord. The highest token and
+// the history remain.
 func (c *Client) DeleteRecord(ctx context.Context, lease fencing.Lease) (fencing.Record, error) {
 	return c.recordUnder(ctx, "delete", lease, call{method: http.MethodDelete, once: true})
 }
@@ -73,7 +73,7 @@ func (c *Client) record(ctx context.Context, op, resource string, call call) (fe
 
 const recordPath = "/guarded/"
 
-// nonNull is nil for the value null, which is none.
+// nonNull returns nil for the JSON value null.
 func nonNull(value json.RawMessage) json.RawMessage {
 	if string(value) == "null" {
 		return nil
@@ -81,8 +81,8 @@ func nonNull(value json.RawMessage) json.RawMessage {
 	return value
 }
 
-// Records returns the records whose resource begins with prefix, in the order of their bytes
-// and without their values. It ends with the first error.
+// Records returns the records whose resource begins with prefix, in the byte order of their resources and
+// without their values. The iteration ends with the first error.
 func (c *Client) Records(ctx context.Context, prefix string) iter.Seq2[fencing.Record, error] {
 	return func(yield func(fencing.Record, error) bool) {
 		query := url.Values{"prefix": {prefix}, "limit": {"1000"}}
@@ -105,8 +105,8 @@ func (c *Client) Records(ctx context.Context, prefix string) iter.Seq2[fencing.R
 	}
 }
 
-// History returns the newest hundred writes and claims of a record, refused ones too, the
-// newest first. It ends with the first error.
+// History returns the newest hundred writes and claims of a record, the newest first, including refused ones.
+// The iteration ends with the first error.
 func (c *Client) History(ctx context.Context, resource string) iter.Seq2[fencing.Attempt, error] {
 	return func(yield func(fencing.Attempt, error) bool) {
 		if err := checkResource(resource); err != nil {

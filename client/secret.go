@@ -12,8 +12,8 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 )
 
-// secret is a text that package fmt cannot print, wherever it is: it is behind a
-// pointer. Equal texts are equal secrets, and the zero secret hides "".
+// secret is a text that package fmt cannot print, even inside another value, because it is behind a pointer.
+// Equal texts are equal secrets, and the zero secret hides "".
 type secret struct{ text unique.Handle[string] }
 
 func hide(text string) secret {
@@ -30,8 +30,7 @@ func (s secret) reveal() string {
 	return s.text.Value()
 }
 
-// String says what the lease is of, and for how long; it shows neither the lease id
-// nor a proof.
+// String returns the lease's resources and its validity, without the lease id and proofs.
 func (l *Lease) String() string {
 	if l == nil {
 		return "no lease"
@@ -46,7 +45,7 @@ func (l *Lease) String() string {
 // Format prints String for every verb of package fmt.
 func (l *Lease) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, l.String()) }
 
-// LogValue is for slog: the resources, the tokens and the validity.
+// LogValue returns the resources, the tokens and the validity, for slog.
 func (l *Lease) LogValue() slog.Value {
 	if l == nil {
 		return slog.StringValue(l.String())
@@ -54,8 +53,7 @@ func (l *Lease) LogValue() slog.Value {
 	return slog.GroupValue(slog.Any("parts", l.Parts()), slog.Duration("validity", l.Validity()))
 }
 
-// MarshalJSON shows the resources, the tokens and the validity. Wire is the lease with
-// its secrets.
+// MarshalJSON writes the resources, the tokens and the validity. Use Wire for the lease with its secrets.
 func (l *Lease) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Parts      []Part `json:"parts"`
@@ -63,13 +61,13 @@ func (l *Lease) MarshalJSON() ([]byte, error) {
 	}{l.Parts(), l.Validity().Milliseconds()})
 }
 
-// String shows the resource and the token, and not the proof.
+// String returns the resource and the token, without the proof.
 func (p Part) String() string { return fmt.Sprintf("%q (token %s)", p.Resource, p.Token) }
 
 // Format prints String for every verb of package fmt.
 func (p Part) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, p.String()) }
 
-// MarshalJSON shows the resource and the token, and not the proof.
+// MarshalJSON writes the resource and the token, without the proof.
 func (p Part) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Resource string        `json:"resource"`
@@ -77,7 +75,7 @@ func (p Part) MarshalJSON() ([]byte, error) {
 	}{p.Resource, p.Token})
 }
 
-// String lists the servers. It shows no credential.
+// String lists the servers, without a credential.
 func (c *Client) String() string {
 	if c.made() != nil {
 		return "client of no servers"
@@ -88,8 +86,8 @@ func (c *Client) String() string {
 // Format prints String for every verb of package fmt.
 func (c *Client) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, c.String()) }
 
-// LogValue is for slog: what String says.
+// LogValue returns String, for slog.
 func (c *Client) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
-// MarshalText is what String says.
+// MarshalText returns String.
 func (c *Client) MarshalText() ([]byte, error) { return []byte(c.String()), nil }

@@ -8,10 +8,9 @@ import (
 	"os"
 )
 
-// TLSFiles makes a TLS configuration from PEM files: the authorities to trust
-// ("" for the system's), and this client's certificate and key for mutual TLS
-// ("" for none). Certificate and key are read again for every connection, so that
-// a renewed certificate needs no restart.
+// TLSFiles makes a TLS configuration from PEM files: the authorities to trust ("" for the system's), and this
+// client's certificate and key for mutual TLS ("" for none). Certificate and key are read for every new
+// connection, so a renewed certificate needs no restart.
 func TLSFiles(caFile, certFile, keyFile string) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if caFile != "" {
@@ -38,7 +37,7 @@ func TLSFiles(caFile, certFile, keyFile string) (*tls.Config, error) {
 		return &cert, nil
 	}
 	if _, err := load(); err != nil {
-		return nil, err // now, and not at the first connection
+		return nil, err // report it now, not at the first connection
 	}
 	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return load() }
 	return config, nil

@@ -16,24 +16,24 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 )
 
-// The pace of a Watch.
+// How often a Watch looks.
 const (
-	watchPause  = 10 * time.Second // between two looks while events are received
-	blindPause  = time.Second      // while none are
-	streamQuiet = 30 * time.Second // without a line of a stream, whose server sends one every 10 s
+	watchPause  = 10 * time.Second // while a stream of events is open
+	blindPause  = time.Second      // while no stream is open
+	streamQuiet = 30 * time.Second // a stream is given up after this time without a line; the server sends one every 10 s
 )
 
-// Watch tells who holds a resource: now, and after each change. It is how processes learn
-// who leads that do not stand for election themselves (Elect).
+// Watch reports who holds a resource: now, and after each change. It lets processes that do not compete for a
+// leadership (Elect) learn who leads.
 //
-// A lock is what Inspect returns: the holder, the token, and for how long it is held. It
-// is outdated when it is read, and of several changes within moments only the last may be
-// reported; tokens never fall. A change is reported as soon as the service's events
-// show it, or after 10 s; after 1 s while no server sends events.
+// A lock is what Inspect returns: the holder, the token, and for how long it is held. It may be outdated when
+// it is read. Of several quick changes only the last may be reported, but tokens never fall. A change is
+// reported as soon as the service's events show it, and otherwise within 10 s; within 1 s while no server sends
+// events.
 //
-// ErrUnavailable says that the holder is unknown; the lock that follows says that it is
-// known again. Any other error ends the watch, as the end of ctx does, which is not an error:
-// ErrDenied, ErrInvalid, ErrClosed, or another *ProblemError.
+// ErrUnavailable means that the holder is unknown until the next lock is reported. Any other error ends the
+// watch: ErrDenied, ErrInvalid, ErrClosed, or another *ProblemError. The end of ctx ends the watch without an
+// error.
 func (c *Client) Watch(ctx context.Context, resource string) iter.Seq2[Lock, error] {
 	return func(yield func(Lock, error) bool) {
 		if err := errors.Join(c.made(), checkResource(resource)); err != nil {
@@ -56,19 +56,19 @@ func (c *Client) Watch(ctx context.Context, resource string) iter.Seq2[Lock, err
 	}
 }
 
-// watch is what a Watch has reported.
+// watch is the state of a Watch: what it has reported.
 type watch struct {
 	client   *Client
 	resource string
 	tell     func(Lock, error) bool
 
-	reported Lock          // the last; the zero Lock for none
-	newest   fencing.Token // of those reported
-	unknown  bool          // an error was reported since
-	over     bool          // nothing more may be reported
+	reported Lock          // the last reported lock; zero before the first
+	newest   fencing.Token // the largest token reported
+	unknown  bool          // an error was reported after the last lock
+	over     bool          // nothing may be reported any more
 }
 
-// look tells what has changed, and reports whether the watch continues.
+// look reports a change, if there is one, and returns whether the watch continues.
 func (w *watch) look(ctx context.Context) bool {
 	lock, err := w.client.Inspect(ctx, w.resource)
 	switch {
@@ -87,8 +87,8 @@ func (w *watch) look(ctx context.Context) bool {
 	return !w.over
 }
 
-// isNews reports whether the lock is to be reported. With few nodes that answer, a lock may
-// show that was released.
+// isNews reports whether the lock must be reported. If few nodes reply, the service may show a lock that was
+// already released.
 func (w *watch) isNews(lock Lock) bool {
 	if lock.Held && lock.Token < w.newest {
 		return false
@@ -96,14 +96,14 @@ func (w *watch) isNews(lock Lock) bool {
 	return w.unknown || w.reported.Resource == "" || lock.Held != w.reported.Held || lock.Token != w.reported.Token
 }
 
-// listener reads the service's events about a resource. They are no more than a reason to
-// look, since any of them may be missing.
+// listener reads the service's events about a resource. An event is only a reason to look, because any of them
+// may be lost.
 type listener struct {
 	client   *Client
 	resource string
-	heard    chan struct{} // holds a signal after an event
-	hears    chan bool     // whether a stream is open, sent at each change
-	open     bool          // what hears sent last, for await
+	heard    chan struct{} // receives a signal after an event
+	hears    chan bool     // receives whether a stream is open, after each change
+	open     bool          // the last value received from hears; used by await
 }
 
 // await waits until there is a reason to look, and returns false when ctx has ended.
@@ -124,7 +124,7 @@ func (l *listener) await(ctx context.Context) bool {
 	return true
 }
 
-// run keeps a stream of events open, at one server after the other.
+// run keeps a stream of events open, trying one server after the other.
 func (l *listener) run(ctx context.Context) {
 	for n := int(l.client.at.Load()); ctx.Err() == nil; n++ {
 		if l.listen(ctx, l.client.servers[n%len(l.client.servers)]) == nil {
@@ -143,7 +143,7 @@ func (l *listener) say(ctx context.Context, open bool) {
 
 var errNoStream = errors.New("the server streams no events")
 
-// listen reads events from a server until its stream ends. The error is that there was none.
+// listen reads events from a server until its stream ends. It returns an error if there was no stream to read.
 func (l *listener) listen(ctx context.Context, server string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -1,16 +1,15 @@
-// Package gocronlock has gocron run each job on one of several schedulers: a Locker for
+// Package gocronlock makes gocron run each job on only one of several schedulers: a Locker for
 // gocron.WithDistributedLocker, and an Elector for gocron.WithDistributedElector.
 //
 //	scheduler, err := gocron.NewScheduler(gocron.WithDistributedLocker(
 //		gocronlock.NewLocker(locks, "jobs/", client.MinHold(30*time.Second))))
 //
-// A Locker runs a job where its lock is free, which is once a tick only if the lock is kept
-// for longer than the clocks of the hosts differ: client.MinHold does that. An Elector runs
-// all jobs on one scheduler, so that the clocks do not matter.
+// A Locker runs a job on the scheduler that gets its lock. That is once for each tick only if the lock is kept
+// for longer than the difference of the hosts' clocks: client.MinHold does that. An Elector runs all jobs on
+// one scheduler, so that the clocks do not matter.
 //
-// Not promised: that a job stops when its lease is lost, since gocron does not tell it. A job
-// that writes should present a token: Elector.Lease has the leader's; under a Locker, use
-// client.Do inside the job.
+// Not promised: that a job stops when its lease is lost, because gocron does not notify the job. A job that
+// writes should present a token: Elector.Lease has the leader's; under a Locker, use client.Do inside the job.
 package gocronlock
 
 import (
@@ -28,7 +27,7 @@ import (
 // releaseLimit bounds the release of a job's lease.
 const releaseLimit = 10 * time.Second
 
-// ErrNotLeader: another scheduler leads, or none does.
+// ErrNotLeader: another scheduler leads, or no scheduler does.
 var ErrNotLeader = errors.New("this scheduler does not lead")
 
 // Locker is a gocron.Locker. It is safe for concurrent use.
@@ -40,14 +39,14 @@ type Locker struct {
 
 var _ gocron.Locker = (*Locker)(nil)
 
-// NewLocker makes a Locker. The resource of a job is the prefix and the job's name: give each
-// job one (gocron.WithName). The option Wait changes nothing.
+// NewLocker makes a Locker. The resource of a job is the prefix followed by the job's name, so give each job a
+// name (gocron.WithName). The option Wait is ignored.
 func NewLocker(locks *client.Client, prefix string, opts ...client.AcquireOption) *Locker {
 	return &Locker{locks: locks, prefix: prefix, opts: opts}
 }
 
-// Lock takes a lease that is kept alive until Unlock. It does not wait: another scheduler
-// that has the job runs it. The errors are those of client.Client.TryAcquire.
+// Lock takes a lease that is kept alive until Unlock. It does not wait: if another scheduler holds the lock,
+// that one runs the job. The errors are those of client.Client.TryAcquire.
 func (l *Locker) Lock(ctx context.Context, key string) (gocron.Lock, error) {
 	lease, err := l.locks.TryAcquire(ctx, l.prefix+key, l.opts...)
 	if err != nil {
@@ -63,7 +62,7 @@ type lock struct {
 	stop  func()
 }
 
-// Unlock releases the lease, also for a scheduler that is shut down.
+// Unlock releases the lease, even if the scheduler is being shut down.
 func (l *lock) Unlock(ctx context.Context) error {
 	l.stop()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseLimit)
@@ -71,8 +70,7 @@ func (l *lock) Unlock(ctx context.Context) error {
 	return l.lease.Release(ctx)
 }
 
-// Elector is a gocron.Elector. It leads while Run runs and has the lease. It is safe for
-// concurrent use.
+// Elector is a gocron.Elector. It leads while Run runs and holds the lease. It is safe for concurrent use.
 type Elector struct {
 	locks    *client.Client
 	resource string
@@ -80,7 +78,7 @@ type Elector struct {
 	term     atomic.Pointer[term] // nil while another scheduler leads
 }
 
-// term is the time for which this scheduler leads.
+// term is a period in which this scheduler leads.
 type term struct {
 	ctx   context.Context //nolint:containedctx // it is the term
 	lease *client.Lease
@@ -88,14 +86,13 @@ type term struct {
 
 var _ gocron.Elector = (*Elector)(nil)
 
-// NewElector makes an Elector; Run must run for it to lead. All schedulers name the same
-// resource.
+// NewElector makes an Elector, which leads only while Run runs. All schedulers must name the same resource.
 func NewElector(locks *client.Client, resource string, opts ...client.DoOption) *Elector {
 	return &Elector{locks: locks, resource: resource, opts: opts}
 }
 
-// Run stands for election until ctx ends, and then resigns. The error is that of
-// client.Client.Elect, ctx's if nothing else ended it.
+// Run competes for the leadership until ctx ends, and then resigns. The error is that of client.Client.Elect;
+// if only ctx ended it, it is ctx's.
 func (e *Elector) Run(ctx context.Context) error {
 	return e.locks.Elect(ctx, e.resource, func(ctx context.Context, lease *client.Lease) error {
 		e.term.Store(&term{ctx, lease})
@@ -105,10 +102,10 @@ func (e *Elector) Run(ctx context.Context) error {
 	}, e.opts...)
 }
 
-// Lease is the leader's lease, for its token. The error is ErrNotLeader.
+// Lease returns the leader's lease, for its token. If this scheduler does not lead, the error is ErrNotLeader.
 func (e *Elector) Lease() (*client.Lease, error) {
 	now := e.term.Load()
-	if now == nil || now.ctx.Err() != nil { // which looks at the clock, after a pause too
+	if now == nil || now.ctx.Err() != nil { // Err reads the clock, which matters after a pause of the process
 		return nil, fmt.Errorf("%q: %w", e.resource, ErrNotLeader)
 	}
 	return now.lease, nil

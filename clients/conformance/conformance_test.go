@@ -11,46 +11,111 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
+func TestMain(m *testing.M) { testenv.Main(m) }
+
 var other = flag.String("driver", "", "the command of one more driver, to test a client of your own")
 
 var only = flag.String("only", "", "the first word of a client's name: judge those alone")
 
-// Every client does the right thing in every scenario. With -v it prints the table.
-func TestConformance(t *testing.T) {
-	inGo := buildDriver(t, "go")
-	clients := []Client{{Name: "go", Command: []string{inGo}}, {Name: "go, in batches", Command: []string{inGo, "batches"}}}
-	t.Run("find python", func(t *testing.T) { // tests of their own, so that what is not here is counted as skipped
-		driver := []string{testenv.Pythons(t)[0].Path, "../python/tests/driver.py"}
-		clients = append(clients, Client{Name: "python", Command: append(driver[:2:2], "sync")}, Client{Name: "python aio", Command: append(driver[:2:2], "aio")},
-			Client{Name: "python aio, in batches", Command: append(driver[:2:2], "aio", "batches")})
-	})
-	t.Run("find node", func(t *testing.T) {
-		driver := []string{testenv.Node(t), "../typescript/tests/driver.mjs"}
-		clients = append(clients, Client{Name: "typescript", Command: driver}, Client{Name: "typescript, in batches", Command: append(driver[:2:2], "batches")})
-	})
-	dir := t.TempDir()
-	t.Run("find java", func(t *testing.T) {
-		clients = append(clients, Client{Name: "java", Command: javaDriver(t, dir), AtOnce: 3}) // a virtual machine takes long to start, and to get warm
-	})
-	if *other != "" {
-		clients = append(clients, Client{Name: "yours", Command: strings.Fields(*other)})
-	}
-	clients = slices.DeleteFunc(clients, func(c Client) bool {
-		first, _, _ := strings.Cut(c.Name, " ")
-		return *only != "" && strings.TrimSuffix(first, ",") != *only
-	})
-	if len(clients) == 0 {
-		t.Fatalf("no client is called %q", *only)
-	}
-	Run(t, clients)
+var playPending = flag.Bool("pending", false, "play the rows, too, that are pending for a language")
+
+// essentials are what every client must get right first: an acquire, a retry, a wait, a loss and a
+// release.
+var essentials = []string{
+	"nothing goes wrong", "the answer to an acquire is lost", "a server is down", "a wait", "the lease ends early", "no extend is answered", "the answer to a release is lost",
 }
 
-// The kit finds the mistakes of a client as one is written first: it breaks every rule
-// somewhere, and does wrong in every scenario but plain ones.
+// One client of each language behaves correctly in the essentials.
+func TestEssentials(t *testing.T) {
+	run := slices.DeleteFunc(slices.Clone(scenarios), func(s scenario) bool { return !slices.Contains(essentials, s.name) })
+	if len(run) != len(essentials) {
+		t.Fatalf("of the essentials only %d are scenarios", len(run))
+	}
+	for _, find := range languages {
+		t.Run(find.name, func(t *testing.T) {
+			t.Parallel()
+			Run(t, find.clients(t)[:1], run)
+		})
+	}
+}
+
+// Every client behaves correctly in every scenario. With -v the test prints the table.
+func TestConformance(t *testing.T) {
+	if *only == "" && *other == "" {
+		testenv.Long(t, "a client, or a variant of one, that does wrong in a scenario beside the essentials")
+	}
+	found := false
+	for _, language := range languages {
+		if *only == "" || *only == language.name {
+			found = true
+			t.Run(language.name, func(t *testing.T) {
+				t.Parallel()
+				clients := language.clients(t)
+				for i := range clients {
+					clients[i].Pending = *playPending
+				}
+				Run(t, clients, everything())
+			})
+		}
+	}
+	if *other != "" {
+		found = true
+		Run(t, []Client{{Name: "yours", Command: strings.Fields(*other)}}, everything())
+	}
+	if !found {
+		t.Fatalf("no client is called %q", *only)
+	}
+}
+
+// languages lists the languages that have a client, with the variants of each client, the usual one
+// first.
+var languages = []struct {
+	name    string
+	clients func(*testing.T) []Client
+}{
+	{"go", func(t *testing.T) []Client {
+		t.Helper()
+		driver := testenv.Build(t, "./drivers/go")
+		return []Client{{Name: "go", Command: []string{driver}}, {Name: "go, in batches", Command: []string{driver, "batches"}}}
+	}},
+	{"python", func(t *testing.T) []Client {
+		t.Helper()
+		driver := []string{testenv.Pythons(t)[0].Path, "../python/tests/driver.py"}
+		return []Client{
+			{Name: "python", Command: append(driver[:2:2], "sync")}, {Name: "python aio", Command: append(driver[:2:2], "aio")},
+			{Name: "python aio, in batches", Command: append(driver[:2:2], "aio", "batches")},
+		}
+	}},
+	{"typescript", func(t *testing.T) []Client {
+		t.Helper()
+		driver := []string{testenv.Node(t), "../typescript/tests/driver.mjs"}
+		return []Client{{Name: "typescript", Command: driver}, {Name: "typescript, in batches", Command: append(driver[:2:2], "batches")}}
+	}},
+	{"java", func(t *testing.T) []Client {
+		t.Helper()
+		return []Client{{Name: "java", Command: javaDriver(t, t.TempDir()), AtOnce: 3}} // a virtual machine is slow to start, and slow at first
+	}},
+}
+
+// Each pending row names a scenario of the table, so that a scenario that is renamed or removed leaves
+// no pending row behind.
+func TestPendingRowsExist(t *testing.T) {
+	for language, rows := range pending {
+		for name := range rows {
+			if !slices.ContainsFunc(everything(), func(s scenario) bool { return s.name == name }) {
+				t.Errorf("%s: there is no row %q", language, name)
+			}
+		}
+	}
+}
+
+// The kit finds the mistakes that a first version of a client usually has: the naive driver breaks every
+// rule in some scenario, and fails every scenario except the plain ones.
 func TestKitFindsMistakes(t *testing.T) {
+	testenv.Long(t, "that the kit itself finds nothing any more")
 	plain := []string{"nothing goes wrong", "a wait", "two in a row"}
 	broken := map[string]bool{}
-	for _, r := range Table(t, []Client{{Name: "naive", Command: []string{buildDriver(t, "naive")}}}) {
+	for _, r := range Table(t, []Client{{Name: "naive", Command: []string{testenv.Build(t, "./drivers/naive")}}}, everything()) {
 		if len(r.Wrong) == 0 && !r.Unsupported && !slices.Contains(plain, r.Scenario) {
 			t.Errorf("%s: it was not found wrong: %s; a client may have been late by %s here", r.Scenario, r.Did, r.late)
 		}
@@ -66,8 +131,8 @@ func TestKitFindsMistakes(t *testing.T) {
 	}
 }
 
-// javaDriver compiles the Java client and its driver into a folder. What they load in firstUses
-// is in an archive of classes, and what makes a long run fast and a start slow is left out.
+// javaDriver compiles the Java client and its driver into a folder. It makes a class archive of what
+// firstUses loads, and switches off what speeds up long runs but slows down the start.
 func javaDriver(t *testing.T, dir string) (command []string) {
 	t.Helper()
 	in := func(name string) string { return filepath.Join(dir, name) }
@@ -91,14 +156,4 @@ func javaDriver(t *testing.T, dir string) (command []string) {
 		t.Fatal(err)
 	}
 	return append(java, "-XX:SharedArchiveFile="+in("driver.jsa"), "io.github.fencelock.Driver")
-}
-
-// buildDriver builds a driver in Go.
-func buildDriver(t *testing.T, name string) string {
-	t.Helper()
-	bin := filepath.Join(t.TempDir(), name)
-	if out, err := exec.Command("go", "build", "-o", bin, "./drivers/"+name).CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
-	return bin
 }

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -21,33 +20,43 @@ type Client struct {
 	Name    string
 	Command []string
 	Env     []string
-	AtOnce  int // how many of its drivers play scenarios at the same time; 8 unless set
+	Pending bool // the rows in pending are played, too
+	AtOnce  int  // how many of its drivers play at the same time; 8 if 0
 }
 
-// setup begins a scenario: the driver makes a new client.
+// setup is the first line of a scenario: it makes the driver create a new client.
 type setup struct {
-	Servers    string `json:"servers"`
-	TimeoutMS  int64  `json:"timeout_ms"`
-	PatienceMS int64  `json:"patience_ms"`
+	Servers    string  `json:"servers"`
+	TimeoutMS  int64   `json:"timeout_ms"`
+	PatienceMS int64   `json:"patience_ms"`
+	Raises     []raise `json:"raises,omitempty"`
 }
 
-// result is a line that a driver writes: an event of an order, or what came of it.
+// result is a line that a driver writes: an event during an order, or the order's result.
 type result struct {
 	Event      string `json:"event,omitempty"`
 	Result     string `json:"result,omitempty"`
 	Token      int64  `json:"token,omitempty"`
 	ValidityMS int64  `json:"validity_ms,omitempty"`
+	Done       int    `json:"done,omitempty"`      // burst: the number of calls that were granted and released
+	Kept       int    `json:"kept,omitempty"`      // burst: the number of leases still held at the end
+	TimedOut   bool   `json:"timed_out,omitempty"` // the error is also the language's own error of a time limit
 	Message    string `json:"message,omitempty"`
 }
 
 func (r result) String() string {
-	if r.Token != 0 {
+	switch {
+	case r.Token != 0:
 		return fmt.Sprintf("%s %d", r.Result, r.Token)
+	case r.Result == "burst":
+		return fmt.Sprintf("burst: %d calls done, %d leases kept", r.Done, r.Kept)
+	case r.TimedOut:
+		return r.Result + ", timed out"
 	}
 	return r.Result
 }
 
-// unsupported is the result of an order that a language has no use for.
+// unsupported is the result of an order that makes no sense in the driver's language.
 const unsupported = "unsupported"
 
 // driver is a running driver, with a wall clock of its own.
@@ -59,10 +68,10 @@ type driver struct {
 	moveClock func(time.Duration)
 }
 
-// orderTime is how long an order may take, also on a busy machine.
+// orderTime is the time limit of an order. It is generous because the machine may be busy.
 const orderTime = time.Minute
 
-// start starts a driver; shim is the library that moves its clock.
+// start starts a driver; shim is the path of the library that moves the driver's clock.
 func (c Client) start(t *testing.T, shim string) (*driver, error) {
 	t.Helper()
 	clock, _ := chaos.NewClock(t, t.TempDir(), shim, 0)
@@ -87,22 +96,25 @@ func (c Client) start(t *testing.T, shim string) (*driver, error) {
 		return nil, err
 	}
 	go d.read(out)
-	if err := d.begin([]string{"http://127.0.0.1:9"}, time.Second, time.Second); err != nil { // no scenario waits until it has started
+	if _, err := d.begin(setup{Servers: "http://127.0.0.1:9", TimeoutMS: 1000, PatienceMS: 1000}); err != nil { // no scenario has to wait for its start
 		return nil, fmt.Errorf("%w\n%s", err, d.stop())
 	}
 	return d, nil
 }
 
-// begin has the driver make a client of the servers, with these limits of a try and of all tries.
-func (d *driver) begin(servers []string, timeout, patience time.Duration) error {
-	ready, err := d.tell(setup{Servers: strings.Join(servers, ","), TimeoutMS: timeout.Milliseconds(), PatienceMS: patience.Milliseconds()})
-	if err == nil && ready.Result != "ready" {
+// begin makes the driver create a client. It returns false if the client does not support the set-up.
+func (d *driver) begin(s setup) (supported bool, err error) {
+	ready, err := d.tell(s)
+	for err == nil && ready.Result == "" { // a late event of the previous scenario
+		ready, err = d.next()
+	}
+	if err == nil && ready.Result != "ready" && ready.Result != unsupported {
 		err = fmt.Errorf("the driver answered its set-up with %+v", ready)
 	}
-	return err
+	return ready.Result != unsupported, err
 }
 
-// read ends with the driver's output.
+// read passes on the lines that the driver writes, until the driver closes its output.
 func (d *driver) read(out io.Reader) {
 	defer close(d.lines)
 	scanner := bufio.NewScanner(out)
@@ -115,7 +127,7 @@ func (d *driver) read(out io.Reader) {
 	}
 }
 
-// tell writes a line, and reads the next.
+// tell writes a line to the driver, and reads the next line that the driver writes.
 func (d *driver) tell(line any) (result, error) {
 	raw, err := json.Marshal(line)
 	if err != nil {
@@ -139,37 +151,44 @@ func (d *driver) next() (result, error) {
 	}
 }
 
-// obey gives the driver an order, and notes its events until the result.
+// obey gives the driver an order, and records its events until the result.
 func (d *driver) obey(o order) (step, error) {
 	s := step{order: o, sent: time.Now()}
 	r, err := d.tell(o)
 	for ; err == nil; r, err = d.next() {
-		now := time.Now()
-		switch r.Event {
-		case "began":
-			s.began = now
-		case "notified":
-			s.notified = now
-		case "ended":
-			s.ended = now
-		default:
-			s.result, s.done = r, now
+		if r.Event == "" {
+			s.result, s.done = r, time.Now()
 			return s, nil
 		}
+		s.note(r.Event)
 	}
 	return s, err
 }
 
-// end waits for the end of a driver that gets no more orders.
+// note records that an event happens now. For a leader it keeps the times of the first term.
+func (s *step) note(event string) {
+	at := map[string]*time.Time{"began": &s.began, "notified": &s.notified, "ended": &s.ended}[event]
+	if at != nil && s.terms < 2 && at.IsZero() {
+		*at = time.Now()
+	}
+	switch event {
+	case "began":
+		s.terms++
+	case "on_lost":
+		s.lostCalls++
+	}
+}
+
+// end closes the driver's input, and waits until the driver ends.
 func (d *driver) end() error {
 	_ = d.in.Close()
-	for range d.lines { // what comes now is of no interest
+	for range d.lines { // results after the last order don't matter
 	}
 	return d.cmd.Wait()
 }
 
-// stop ends the driver, at the latest after three seconds, and returns what it wrote to
-// its standard error.
+// stop ends the driver, with a kill after three seconds, and returns what the driver wrote to standard
+// error.
 func (d *driver) stop() string {
 	timer := time.AfterFunc(3*time.Second, func() { _ = d.cmd.Process.Kill() })
 	defer timer.Stop()

@@ -9,35 +9,39 @@ import (
 	"time"
 )
 
-// run is what happened in a scenario.
+// run is a played scenario: the requests that the service saw, and what came of each order.
 type run struct {
 	scenario scenario
 	service  *service
 	requests []*request
 	steps    []step
 	took     time.Duration
-	late     time.Duration // how much later than it should a process may be seen to act
+	late     time.Duration // how late an action of a process may be seen
+	starved  time.Duration // the longest time that one thread of the client waited for a processor
 }
 
-// step is an order and what came of it.
+// step is one order to the driver, with its result.
 type step struct {
 	order    order
 	result   result
 	sent     time.Time // when the driver got the order
-	began    time.Time // work: when it began, was notified of the loss, and ended
+	began    time.Time // work: when it began, when it was notified of a loss, and when it ended
 	notified time.Time
 	ended    time.Time
 	done     time.Time // when the result came
+
+	terms     int // how often work began
+	lostCalls int // how often on_lost was called
 }
 
-// rule is something that has to hold.
+// rule is a condition that a run must meet.
 type rule struct {
 	name  string
 	holds func(run) error
 }
 
-// usualLateness is that of a process on a machine that is not busy. What the kit measures
-// of its own and of the driver is added.
+// usualLateness is how late a process may act on a machine that is not busy. The lateness that the kit
+// measures, its own and the driver's, is added to it.
 const usualLateness = 100 * time.Millisecond
 
 // rules hold in every scenario.
@@ -69,14 +73,14 @@ func (r run) judge() (wrong []string) {
 	return wrong
 }
 
-// calls are the requests but probes and strays.
+// calls returns the requests without probes and strays.
 func (r run) calls() []*request {
 	return slices.DeleteFunc(slices.Clone(r.requests), func(q *request) bool { return q.call == probe || r.strays(q) })
 }
 
-// strays reports whether a request is an extend that the client gave up just before it
-// released the lease: they come on two connections, and the service may read that of the
-// release first, and on a busy machine answer both before it sees that the client has gone.
+// strays reports whether a request is an extend that the client gave up just before it released the
+// lease. The two requests use two connections, so the service may read the release first. A busy service
+// may even answer both before it sees that the client has closed the connection of the extend.
 func (r run) strays(e *request) bool {
 	if e.call != extend || !slices.Contains([]string{"cut", "gone", "404"}, e.outcome) {
 		return false
@@ -86,12 +90,19 @@ func (r run) strays(e *request) bool {
 	})
 }
 
-// moment is for how long what a client does one after the other may seem to overlap.
+// moment is how long two requests that the client sent one after the other may seem to overlap.
 func (r run) moment() time.Duration { return r.late / 2 }
+
+// longestTrace is the number of calls up to which a trace shows each call.
+const longestTrace = 100
 
 func (r run) trace() string {
 	var calls []string
 	for _, q := range r.calls() {
+		if len(calls) == longestTrace {
+			calls = append(calls, "…")
+			break
+		}
 		calls = append(calls, q.String())
 	}
 	return strings.Join(calls, " ")
@@ -121,17 +132,28 @@ func traceMatches(r run) error {
 }
 
 func resultsMatch(r run) error {
-	if r.gaveUp() {
+	switch {
+	case r.gaveUp(), r.couldNotRenew():
 		return nil
+	case r.kept() && r.scenario.resultsIfLate != "":
+		return matches(r.scenario.resultsIfLate, r.said())
 	}
 	return matches(r.scenario.results, r.said())
 }
 
-// kept reports whether the client was kept from a processor for a third of the second that a call
-// without a wait has, in a scenario where that makes a difference.
+// kept reports whether the client waited so long for a processor that a call without a wait, which has
+// one second, may have failed for that reason. It is false in scenarios where lateness makes no
+// difference (ifLate is empty).
 func (r run) kept() bool { return r.scenario.ifLate != "" && r.late > usualLateness+time.Second/3 }
 
-// gaveUp reports whether it therefore had no time for a call that is to succeed.
+// couldNotRenew reports whether the client waited for a processor for half the TTL of its leases, in a
+// scenario that is played alone. The client is then not to blame for the leases that it lost.
+func (r run) couldNotRenew() bool {
+	ttl := time.Duration(r.scenario.orders[0].TTLMS) * time.Millisecond
+	return r.scenario.alone && r.starved > ttl/2
+}
+
+// gaveUp reports whether a call ran out of time because the client waited for a processor.
 func (r run) gaveUp() bool { return r.kept() && r.said() == "unavailable" }
 
 func inTime(r run) error {
@@ -151,10 +173,11 @@ func inTime(r run) error {
 	return nil
 }
 
-// endsByWait allows for a driver that is late.
+// endsByWait checks that no acquire takes longer than its wait or its patience, plus the driver's
+// lateness.
 func endsByWait(r run) error {
 	for _, s := range r.steps {
-		limit := time.Duration(s.order.WaitMS)*time.Millisecond + time.Second
+		limit := time.Duration(max(s.order.WaitMS, s.order.PatienceMS))*time.Millisecond + time.Second
 		if took := s.done.Sub(s.sent); s.order.Do == "acquire" && took > limit+2*r.late {
 			return fmt.Errorf("an acquire took %s, want %s at most", took.Round(time.Millisecond), limit)
 		}
@@ -166,7 +189,8 @@ func notifiedInTime(r run) error {
 	want := r.scenario.notified
 	for _, s := range r.steps {
 		switch at := s.notified.Sub(s.began); {
-		case s.order.Do != "work":
+		case s.order.Do != "work" && s.order.Do != "elect" || s.order.CancelAfter > 0 && want == span{}:
+		case s.began.IsZero() && r.kept(): // it was closed before its work began, see ifLate
 		case s.notified.IsZero() && want != span{}:
 			return fmt.Errorf("it was not notified")
 		case !s.notified.IsZero() && (at < want.from-r.late || at > want.to+r.late):
@@ -176,10 +200,12 @@ func notifiedInTime(r run) error {
 	return nil
 }
 
-// until is the end of the validity that a step's lease was last given; zero for none.
+// until returns the end of the lease's validity in step n, as the client last learnt it before the loss;
+// zero if it never did.
 func (r run) until(n int) (end time.Time) {
+	lost := r.steps[n].notified
 	for _, q := range r.requests {
-		if q.step == n && q.until.After(end) {
+		if q.step == n && q.until.After(end) && (lost.IsZero() || q.at.Before(lost)) {
 			end = q.until
 		}
 	}
@@ -188,7 +214,7 @@ func (r run) until(n int) (end time.Time) {
 
 func workEnds(r run) error {
 	for n, s := range r.steps {
-		if s.began.IsZero() {
+		if s.began.IsZero() || r.scenario.overdue {
 			continue
 		}
 		stopped := s.ended
@@ -215,7 +241,7 @@ func validityCounts(r run) error {
 	return nil
 }
 
-// wholeValidity says that the wait, of three quarters of the TTL, was not taken from the validity.
+// wholeValidity checks that a wait of three quarters of the TTL was not subtracted from the validity.
 func wholeValidity(r run) error {
 	s := r.steps[0]
 	if got := s.result.ValidityMS; got < s.order.TTLMS/2 {
@@ -241,16 +267,16 @@ func wellFormed(r run) error {
 	return nil
 }
 
-// oneKey allows a second key within an acquisition only once the lease of the first
-// is being released. A request that its client gave up at the end of an order may be read
-// a moment into the next one.
+// oneKey allows a second key within an acquisition only while the lease of the first key is being
+// released, or after that lease has ended. The service may read a request that the client gave up at the
+// end of an order shortly after the next order begins.
 func oneKey(r run) error {
 	owner, current := map[string]int{}, map[int]string{}
 	for _, q := range r.requests {
-		if q.call == release {
+		if q.call == release || q.call == extend && q.outcome == "404" {
 			delete(current, q.step)
 		}
-		if q.call != acquire {
+		if q.call != acquire || r.steps[q.step].order.Do == "burst" { // many acquisitions at once
 			continue
 		}
 		if _, known := owner[q.key]; !known {
@@ -267,7 +293,7 @@ func oneKey(r run) error {
 	return nil
 }
 
-// oneBody finds a retry that the service would refuse, as one of another request.
+// oneBody finds a retry that reuses a key with another body, which the real service refuses.
 func oneBody(r run) error {
 	bodies := map[string]requestBody{}
 	for _, q := range r.requests {
@@ -284,9 +310,9 @@ func oneBody(r run) error {
 	return nil
 }
 
-// oneAtATime finds requests of one acquisition, and extends of one lease, at the same
-// time. A frozen server does not see that its client has gone until later, so what was
-// sent to it may overlap for a moment.
+// oneAtATime finds two requests of one acquisition, or two extends of one lease, that overlap. A frozen
+// server notices late that its client has closed a connection, so a short overlap with a request to it
+// is allowed.
 func oneAtATime(r run) error {
 	for i, a := range r.requests {
 		for _, b := range r.requests[i+1:] {
@@ -299,7 +325,7 @@ func oneAtATime(r run) error {
 	return nil
 }
 
-// noLongPoll knows the time limit of nginx and of most load balancers of clouds.
+// noLongPoll checks that every poll ends within a minute, the default timeout of nginx and of most cloud load balancers.
 func noLongPoll(r run) error {
 	for _, q := range r.requests {
 		if q.waits >= time.Minute {
@@ -343,13 +369,13 @@ func keepAliveStopped(r run) error {
 }
 
 func nothingLeft(r run) error {
-	if left := r.service.left(); len(left) > 0 && !r.scenario.leaves && !r.gaveUp() {
+	if left := r.service.left(); len(left) > 0 && !r.scenario.leaves && !r.gaveUp() && !r.couldNotRenew() {
 		return fmt.Errorf("%d leases are", len(left))
 	}
 	return nil
 }
 
-// pauseOf asks for a pause between the first two calls.
+// pauseOf checks that the client pauses for at least d between the first two calls.
 func pauseOf(d time.Duration) func(run) error {
 	return func(r run) error {
 		calls := r.calls()
@@ -363,7 +389,7 @@ func pauseOf(d time.Duration) func(run) error {
 	}
 }
 
-// pauseBefore bounds the time from the call before to this one, but for what a process may be late.
+// pauseBefore checks that the client makes this call within most of the previous one, plus its lateness.
 func pauseBefore(call string, most time.Duration) func(run) error {
 	return func(r run) error {
 		calls := r.calls()

@@ -14,25 +14,25 @@ import (
 	"time"
 )
 
-// lateness watches how late this process is: on a busy machine a right client is late,
-// too. It is late if it wakes late, or if a byte takes long to another goroutine and back,
-// by the way that requests take.
+// lateness measures how late this process is, because on a busy machine a correct client is late, too.
+// The process is late when a timer fires late, or when a byte takes long to another goroutine and back
+// over a connection like those of the requests.
 type lateness struct {
 	echo net.Conn
 	stop chan struct{}
 	done sync.WaitGroup
 
 	mu   sync.Mutex
-	seen []moment // when it was late
+	seen []moment // every time it was late
 }
 
-// moment is one at which this process was late.
+// moment records that this process was late at a time, and by how much.
 type moment struct {
 	at time.Time
 	by time.Duration
 }
 
-// tick is how often it looks.
+// tick is the interval between two measurements.
 const tick = 5 * time.Millisecond
 
 func watchLateness() (*lateness, error) {
@@ -88,7 +88,7 @@ func (l *lateness) end() {
 	l.done.Wait()
 }
 
-// since returns by how much this process was late at most after a moment.
+// since returns the largest lateness of this process since begun.
 func (l *lateness) since(begun time.Time) (most time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -101,8 +101,9 @@ func (l *lateness) since(begun time.Time) (most time.Duration) {
 	return most
 }
 
-// waits are how long each thread of a process could have run and got no processor, since it began:
-// what Linux counts in the second field of /proc/PID/task/TID/schedstat. Elsewhere there are none.
+// waits returns, for each thread of a process, how long the thread was ready to run but had no
+// processor, since it began. Linux counts this in the second field of /proc/PID/task/TID/schedstat; on
+// other systems the map is empty.
 func waits(pid int) map[string]time.Duration {
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid)) // the pattern is well-formed
 	found := make(map[string]time.Duration, len(files))
@@ -119,12 +120,13 @@ func waits(pid int) map[string]time.Duration {
 	return found
 }
 
-// waited returns for how long the threads of a process, all together, have waited for a processor since
-// an earlier reading: by so much the process may have been late. What a thread that has ended waited is
-// not in it.
-func waited(pid int, before map[string]time.Duration) (total time.Duration) {
+// waited returns how long the threads of a process have waited for a processor since an earlier reading.
+// total is the sum over all threads, by which the process may have been late; most is the longest wait
+// of one thread. A thread that has ended since is not counted.
+func waited(pid int, before map[string]time.Duration) (total, most time.Duration) {
 	for thread, now := range waits(pid) {
-		total += now - before[thread]
+		since := now - before[thread]
+		total, most = total+since, max(most, since)
 	}
-	return total
+	return total, most
 }

@@ -9,14 +9,14 @@ import (
 	"github.com/fencelock/fencelock/api/wire"
 )
 
-// What the service does with a request: the rules of openapi.yaml, as far as one
-// resource and one client meet them.
+// What the service does with a request. It follows openapi.yaml, as far as one client with one resource
+// can notice.
 
-// defaultTTL is that of the service.
+// defaultTTL is the TTL of a lease if the request gives none.
 const defaultTTL = 3 * time.Second
 
-// answeredLease is a lease with a member that no client knows: later versions
-// of the service may add some.
+// answeredLease is a lease with an additional field that no client knows: later versions of the service
+// may add fields.
 type answeredLease struct {
 	wire.Lease
 	Later map[string]any `json:"added_in_a_later_version"`
@@ -32,6 +32,8 @@ func (v *service) act(ctx context.Context, req *request, f fault) (status int, b
 		return v.renew(req, f)
 	case release:
 		return v.release(req)
+	case inspect:
+		return v.inspect()
 	case probe:
 		return http.StatusOK, map[string]string{"status": "ok"}
 	case unknown:
@@ -66,7 +68,8 @@ func (v *service) acquire(ctx context.Context, req *request, f fault) (status in
 	}
 }
 
-// grant tries once. Refused, it returns until when the resource is held.
+// grant tries once to grant the resource. If the resource is held, it returns the time when that lease
+// ends.
 func (v *service) grant(req *request, begun time.Time, f fault) (status int, body any, until time.Time, changed chan struct{}) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -75,7 +78,7 @@ func (v *service) grant(req *request, begun time.Time, f fault) (status int, bod
 		ttl = time.Duration(*req.body.TTLMS) * time.Millisecond
 	}
 	if found := v.keys[req.key]; req.key != "" && found != nil && found.live() {
-		v.tokens++ // a repeat may raise the token
+		v.tokens++ // a retry may raise the token
 		found.token, found.until = v.tokens, time.Now().Add(found.ttl)
 		return http.StatusOK, v.lease(found, begun, f), time.Time{}, nil
 	}
@@ -104,7 +107,7 @@ func (v *service) grant(req *request, begun time.Time, f fault) (status int, bod
 	return http.StatusCreated, v.lease(g, begun, f), time.Time{}, nil
 }
 
-// lease is a grant as its holder sees it. The caller holds mu.
+// lease returns a grant as its holder sees it. The caller holds mu.
 func (v *service) lease(g *grant, begun time.Time, f fault) answeredLease {
 	validity := time.Until(g.until)
 	if f.validity > 0 {
@@ -122,7 +125,7 @@ func (v *service) lease(g *grant, begun time.Time, f fault) answeredLease {
 	return l
 }
 
-// cancel ends the lease that the request's key has.
+// cancel ends the lease that was granted to the request's key.
 func (v *service) cancel(req *request) (status int, body any) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -133,7 +136,7 @@ func (v *service) cancel(req *request) (status int, body any) {
 	return http.StatusNoContent, nil
 }
 
-// renew extends a lease, or looks it up.
+// renew extends a lease, or reads it.
 func (v *service) renew(req *request, f fault) (status int, body any) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -169,7 +172,21 @@ func (v *service) release(req *request) (status int, body any) {
 	return http.StatusNoContent, nil
 }
 
-// left are the leases of the client that are alive.
+// inspect shows the lock of the resource.
+func (v *service) inspect() (status int, body any) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	shown := wire.Lock{Resource: resource, Queue: []wire.Waiter{}}
+	for _, g := range v.leases {
+		if g.resource == resource && g.live() {
+			left := time.Until(g.until).Milliseconds()
+			shown.Held, shown.FencingToken, shown.RemainingMS = true, g.token, &left
+		}
+	}
+	return http.StatusOK, shown
+}
+
+// left returns the ids of the client's leases that have not ended.
 func (v *service) left() (ids []string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -15,19 +15,22 @@ import (
 )
 
 const (
-	// startAtOnce is how many drivers start at the same time, before any scenario is played:
-	// interpreters that start are what keeps a machine busy.
+	// startAtOnce is how many drivers start at the same time, before any scenario is played. It is small
+	// because starting interpreters keeps a machine busy.
 	startAtOnce = 2
-	// playAtOnce is how many scenarios are played at the same time, each by one driver: they mostly wait.
-	// A client may want fewer.
+	// playAtOnce is how many scenarios are played at the same time, each by one driver: drivers mostly
+	// wait. A client may lower it with AtOnce.
 	playAtOnce = 8
 )
 
-// Run runs the clients through every scenario, and logs what a client did wrong, or else
-// the table: what each client did.
-func Run(t *testing.T, clients []Client) {
+// everything returns every row of the table.
+func everything() []scenario { return slices.Concat(scenarios, corners) }
+
+// Run runs the clients through the scenarios. It logs the mistakes of the clients; if there are none, it
+// logs the table of what each client did.
+func Run(t *testing.T, clients []Client, table []scenario) {
 	t.Helper()
-	rows := Table(t, clients)
+	rows := Table(t, clients, table)
 	for _, r := range rows {
 		if len(r.Wrong) > 0 {
 			t.Errorf("%s, %s\ndid: %s\nwrong: %s\nwhy: %s", r.Client, r.Scenario, r.Did, strings.Join(r.Wrong, "\n       "), r.Why)
@@ -38,9 +41,9 @@ func Run(t *testing.T, clients []Client) {
 	}
 }
 
-// Table runs the clients through every scenario, and returns a row for each of both, in
-// the order of the scenarios.
-func Table(t *testing.T, clients []Client) []Row {
+// Table runs the clients through the scenarios, and returns one row for each scenario and client, in the
+// order of the scenarios.
+func Table(t *testing.T, clients []Client, table []scenario) []Row {
 	t.Helper()
 	shim, err := chaos.BuildShim(t.TempDir())
 	if err != nil {
@@ -51,16 +54,16 @@ func Table(t *testing.T, clients []Client) []Row {
 		t.Fatal(err)
 	}
 	defer late.end()
-	rows := make([]Row, len(scenarios)*len(clients))
+	rows := make([]Row, len(table)*len(clients))
 	for j, c := range clients {
 		all := startDrivers(t, c, shim)
-		atOnce(cap(all.idle), len(scenarios), func(i int) { rows[i*len(clients)+j] = all.row(scenarios[i], late) })
+		atOnce(cap(all.idle), len(table), func(i int) { rows[i*len(clients)+j] = all.row(table[i], late) })
 		all.end()
 	}
 	return rows
 }
 
-// atOnce calls do for 0 to n-1, some at the same time.
+// atOnce calls do with 0 to n-1, with at most limit calls at the same time.
 func atOnce(limit, n int, do func(int)) {
 	var all sync.WaitGroup
 	turn := make(chan struct{}, limit)
@@ -77,16 +80,19 @@ func atOnce(limit, n int, do func(int)) {
 // Row is what one client did in one scenario.
 type Row struct {
 	Scenario, Client string
-	Why              string   // what goes wrong for a client that does otherwise
-	Did              string   // its calls with their outcomes, and what it said
-	Wrong            []string // what was wrong; none if it did right
-	Unsupported      bool     // the client has nothing of the kind
+	Why              string   // what goes wrong if a client behaves differently
+	Did              string   // its calls with their outcomes, and what it reported
+	Wrong            []string // its mistakes; none if it behaved correctly
+	Unsupported      bool     // the client has no such feature
+	Pending          string   // why the scenario is not played with this client yet; "" if it is played
 
-	late time.Duration // how late a right client may have been
+	late time.Duration // how late a correct client may have been
 }
 
 func (r Row) verdict() string {
 	switch {
+	case r.Pending != "":
+		return "pending"
 	case r.Unsupported:
 		return "—"
 	case len(r.Wrong) > 0:
@@ -95,12 +101,27 @@ func (r Row) verdict() string {
 	return "right"
 }
 
-// drivers is a client's drivers. Each plays one scenario after the other.
+// machine is shared by the rows of all clients. A row that is played alone holds it for writing, every
+// other row for reading.
+var machine sync.RWMutex
+
+// useMachine waits until this row may be played, alone or together with others, and returns the function
+// that ends its use.
+func useMachine(alone bool) (done func()) {
+	if alone {
+		machine.Lock()
+		return machine.Unlock
+	}
+	machine.RLock()
+	return machine.RUnlock
+}
+
+// drivers is the set of drivers of one client. Each driver plays one scenario at a time.
 type drivers struct {
 	t      *testing.T
 	client Client
 	shim   string
-	idle   chan *driver // nil for one that has to be started
+	idle   chan *driver // nil stands for a driver that has not been started
 }
 
 func startDrivers(t *testing.T, c Client, shim string) *drivers {
@@ -108,12 +129,18 @@ func startDrivers(t *testing.T, c Client, shim string) *drivers {
 	n := cmp.Or(c.AtOnce, playAtOnce)
 	ds := &drivers{t: t, client: c, shim: shim, idle: make(chan *driver, n)}
 	started := make([]*driver, n)
-	atOnce(startAtOnce, n, func(i int) { started[i] = ds.start() })
-	atOnce(n, n, func(i int) { ds.idle <- ds.used(started[i]) })
+	atOnce(startAtOnce, n, func(i int) {
+		defer useMachine(false)()
+		started[i] = ds.start()
+	})
+	atOnce(n, n, func(i int) {
+		defer useMachine(false)()
+		ds.idle <- ds.used(started[i])
+	})
 	return ds
 }
 
-// start returns nil for a driver that does not start, and fails the test.
+// start starts a driver. It returns nil, and fails the test, if the driver does not start.
 func (ds *drivers) start() *driver {
 	d, err := ds.client.start(ds.t, ds.shim)
 	if err != nil {
@@ -122,8 +149,8 @@ func (ds *drivers) start() *driver {
 	return d
 }
 
-// used has a driver do once what it will be judged by: an interpreter or a virtual machine
-// takes long for what it does the first time. It returns nil, and fails the test, if that fails.
+// used makes a driver do once everything that scenarios will ask of it, because an interpreter or a
+// virtual machine is slow the first time. It returns nil, and fails the test, if the driver fails.
 func (ds *drivers) used(d *driver) *driver {
 	if d == nil {
 		return nil
@@ -137,7 +164,7 @@ func (ds *drivers) used(d *driver) *driver {
 	return d
 }
 
-// end ends the drivers.
+// end stops the drivers.
 func (ds *drivers) end() {
 	atOnce(cap(ds.idle), cap(ds.idle), func(int) {
 		if d := <-ds.idle; d != nil {
@@ -148,10 +175,15 @@ func (ds *drivers) end() {
 	})
 }
 
-// row has a driver play the scenario, and judges what the client did.
+// row makes a driver play the scenario, and judges what the client did.
 func (ds *drivers) row(s scenario, late *lateness) Row {
-	row := Row{Scenario: s.name, Client: ds.client.Name, Why: s.why}
+	row := Row{Scenario: s.name, Client: ds.client.Name, Why: s.why, Pending: ds.client.pending(s.name)}
+	if row.Pending != "" {
+		row.Did = row.Pending
+		return row
+	}
 	d := <-ds.idle
+	defer useMachine(s.alone)()
 	if d == nil {
 		d = ds.used(ds.start())
 	}
@@ -162,7 +194,7 @@ func (ds *drivers) row(s scenario, late *lateness) Row {
 	}
 	begun, before := time.Now(), waits(d.cmd.Process.Pid)
 	r, err := ds.play(s, d)
-	driver := waited(d.cmd.Process.Pid, before)
+	driver, starved := waited(d.cmd.Process.Pid, before)
 	if err != nil || s.last() {
 		if said := d.stop(); said != "" {
 			err = errors.Join(err, fmt.Errorf("the driver wrote to its standard error: %s", said))
@@ -172,6 +204,7 @@ func (ds *drivers) row(s scenario, late *lateness) Row {
 	ds.idle <- d
 	kit := late.since(begun)
 	r.late += kit + driver
+	r.starved = starved
 	row.late = r.late
 	row.Did, row.Unsupported = r.trace()+" → "+r.said(), r.unsupported()
 	switch {
@@ -196,24 +229,37 @@ func (r run) unsupported() bool {
 	return false
 }
 
-// last: the scenario leaves the driver in a state that is not for another one.
+// last reports whether no other scenario may use the driver after this one: a clock was moved, or the
+// process forked.
 func (s scenario) last() bool {
 	return slices.ContainsFunc(s.faults, func(f fault) bool { return f.clock != 0 }) || slices.ContainsFunc(s.orders, func(o order) bool { return o.Do == "fork" })
 }
 
-// play starts the service, and gives the driver its orders, one after the other.
+// play starts the service, and gives the driver its orders one after the other.
 func (ds *drivers) play(s scenario, d *driver) (r run, err error) {
 	s.moveClock = d.moveClock
 	v := startService(ds.t, s)
 	defer v.stop()
 	r = run{scenario: s, service: v, late: usualLateness}
-	if err := d.begin(v.urls, cmp.Or(s.timeout, 600*time.Millisecond), cmp.Or(s.patience, 3*time.Second)); err != nil {
+	supported, err := d.begin(setup{
+		Servers: strings.Join(v.urls, ","), TimeoutMS: cmp.Or(s.timeout, 600*time.Millisecond).Milliseconds(),
+		PatienceMS: cmp.Or(s.patience, 3*time.Second).Milliseconds(), Raises: s.raises,
+	})
+	if err != nil {
 		return r, err
+	}
+	if !supported {
+		r.steps = []step{{result: result{Result: unsupported}}}
+		return r, nil
 	}
 	begun := time.Now()
 	for i, o := range s.orders {
 		if o.Do == letGo.Do && r.steps[i-1].result.Result != "acquired" { // it has none to release
-			break
+			if !s.goesOn {
+				break
+			}
+			r.steps = append(r.steps, step{order: o, result: result{Result: "none"}, sent: time.Now()})
+			continue
 		}
 		v.begin(i)
 		done, err := d.obey(o)

@@ -9,59 +9,70 @@ import (
 // resource is what every scenario locks.
 const resource = "orders/42"
 
-// scenario is one row of the table: what happens to a client, and what a right
-// client does. trace and results are regular expressions over the whole; besides
-// them everything in rules (judge.go) holds in each scenario.
+// scenario is one row of the table: what happens to a client, and what a correct client does. trace and
+// results are regular expressions that must match the whole text. The rules in judge.go must hold in
+// each scenario as well.
 type scenario struct {
 	name string
-	why  string // what goes wrong for a client that does otherwise
+	why  string // what goes wrong if a client behaves differently
 
 	servers     int           // addresses of the service; 1 unless set
 	down        int           // this server refuses connections
-	outage      bool          // all of them do
-	held        time.Duration // another's lease holds the resource for so long, from the first request on
-	longestPoll time.Duration // after so long the service ends a wait
-	maxHold     time.Duration // no extension makes a lease last longer
+	outage      bool          // all servers refuse connections
+	held        time.Duration // how long another client's lease holds the resource, from the first request on
+	longestPoll time.Duration // the longest wait that the service allows in one request
+	maxHold     time.Duration // the longest time for which a lease can be held, however often it is extended
 	faults      []fault
 
-	patience time.Duration // of the client; 3s unless set
-	timeout  time.Duration // of the client; 600ms unless set
+	atOnce int           // how many requests a server handles at once; 0 for any number
+	takes  time.Duration // how long each of them takes
+	alone  bool          // no other scenario is played at the same time, because the client needs the machine
+	raises []raise       // the callbacks of the client that raise an error
+
+	patience time.Duration // the client's patience; 3 s if 0
+	timeout  time.Duration // the client's timeout; 600 ms if 0
 	orders   []order
-	trace    string        // calls and their outcomes, but probes: "acquire@1=cut acquire@1=200"
-	results  string        // what the client said: "acquired 2; released"
-	ifLate   string        // calls that are as right for a client that got no processor in time; it may say "unavailable"
-	within   time.Duration // how long all of it may take, but for pauses; 10s unless set
-	notified span          // when work was notified of the loss, counted from when it began
-	leaves   bool          // a lease may be left to its TTL
-	also     []rule        // what else has to hold
+	trace    string        // calls and their outcomes, without probes: "acquire@1=cut acquire@1=200"
+	results  string        // what the client reported: "acquired 2; released"
+	ifLate   string        // also a correct trace if the client got no processor in time; it may then report "unavailable"
+	within   time.Duration // the longest time that the scenario may take, without its pauses; 10 s if 0
+	notified span          // when the work was notified of the loss, counted from when it began
+	leaves   bool          // a lease may be left to expire
+	// resultsIfLate matches the reports of a client that got no processor in time: calls without a wait
+	// have one second each.
+	resultsIfLate string
+	overdue       bool   // the work did not look at its lease until the lease was over
+	goesOn        bool   // if an acquire fails, its release is skipped and the next orders follow; otherwise the scenario ends
+	also          []rule // more rules for this scenario
 
 	moveClock func(time.Duration)
 }
 
-// span is an interval of time; the zero span says that nothing of the kind happened.
+// span is an interval of time; the zero span means that the event did not happen.
 type span struct{ from, to time.Duration }
 
-// fault is what happens to a call. nth counts the calls of a kind over all servers.
+// fault is what happens to a call. nth counts the calls of one kind over all servers.
 type fault struct {
 	on     call
-	nth    int // 0 for each
-	from   int // this one and all later ones; 0 for no such limit
+	nth    int // 0 for every call
+	from   int // this call and all later ones; 0 for no lower limit
 	server int // 0 for any
 
-	before      time.Duration // the server does nothing for so long
-	status      int           // it answers with this instead
-	kind        string        // its problem type; "" for a proxy's page
+	lasting     time.Duration // how long the fault lasts, from the first request on; 0 for always
+	before      time.Duration // how long the server does nothing before it handles the call
+	status      int           // the status of the response; the call has no effect unless effect is set
+	kind        string        // the problem type of the response; "" for a proxy's page
 	retryAfter  string
-	redirects   bool          // the answer points elsewhere on this server
-	effect      bool          // though it answers otherwise, it has taken effect
-	after       time.Duration // it answers so long after it has taken effect
-	cut         bool          // the connection is reset instead of the answer
-	half        bool          // half an answer, and the connection is reset
-	freeze      bool          // the server stops, with its connections open
-	freezeAfter time.Duration // it stops a while after this request came
+	redirects   bool          // the response redirects to another path of this server
+	effect      bool          // the call takes effect, whatever the response says
+	after       time.Duration // how long the response comes after the effect
+	cut         bool          // the connection is reset instead of a response
+	half        bool          // half a response is sent, then the connection is reset
+	freeze      bool          // the server freezes: connections stay open, nothing is answered
+	freezeAfter time.Duration // the server freezes this long after the request came
 	ends        bool          // the lease has ended
-	validity    time.Duration // what the answer says of it
-	clock       time.Duration // the wall clocks jump, the client's and the server's
+	validity    time.Duration // the validity in the response
+	clock       time.Duration // how far the wall clocks of the client and the server jump
 }
 
 func (f fault) problem() any {
@@ -71,7 +82,7 @@ func (f fault) problem() any {
 	return problem(f.status, f.kind, resource)
 }
 
-// order is what a driver is to do, see README.md.
+// order is one order to a driver, see README.md.
 type order struct {
 	Do          string `json:"do"`
 	Resource    string `json:"resource,omitempty"`
@@ -79,6 +90,22 @@ type order struct {
 	WaitMS      int64  `json:"wait_ms,omitempty"`
 	WorkMS      int64  `json:"work_ms,omitempty"`
 	CancelAfter int64  `json:"cancel_after_ms,omitempty"`
+	CancelAgain int64  `json:"cancel_again_ms,omitempty"`
+	CloseAfter  int64  `json:"close_after_ms,omitempty"`
+	DeadlineMS  int64  `json:"deadline_ms,omitempty"`
+	PatienceMS  int64  `json:"patience_ms,omitempty"`
+	BusyMS      int64  `json:"busy_ms,omitempty"`
+	OnLost      bool   `json:"on_lost,omitempty"`
+
+	Resources []string `json:"resources,omitempty"` // instead of Resource
+	Slots     *int     `json:"slots,omitempty"`
+	MinHoldMS int64    `json:"min_hold_ms,omitempty"`
+	MaxHoldMS int64    `json:"max_hold_ms,omitempty"`
+	MarginMS  *int64   `json:"margin_ms,omitempty"`
+	Holder    string   `json:"holder,omitempty"`
+
+	Keep  int `json:"keep,omitempty"`
+	Calls int `json:"calls,omitempty"`
 }
 
 func take(ttl, wait int64) order {
@@ -91,18 +118,18 @@ func work(ttl, ms int64) order {
 
 var letGo = order{Do: "release"}
 
-// settle is time for what a client does in the background after a call.
+// settle gives the client time for what it does in the background after a call.
 var settle = order{Do: "pause", WorkMS: 1500}
 
-// pair takes a lease, waiting for it if it has to, and releases it; withoutWait does not wait, so that all has
-// to be done within a second.
+// pair takes a lease, waiting for it if necessary, and releases it. withoutWait does the same without
+// waiting, so both calls must be done within a second.
 var (
 	pair        = []order{take(10000, 5000), letGo}
 	withoutWait = []order{take(10000, 0), letGo}
 )
 
-// firstUses are not judged: a wait of several polls, tries that fail, and work whose lease is extended;
-// calls that are refused, given up, and lose their lease.
+// firstUses are played first and not judged. They cover a wait of several polls, failing tries, work
+// whose lease is extended, and calls that are refused, given up, or lose their lease.
 var firstUses = []scenario{{
 	servers: 2, held: 200 * time.Millisecond, longestPoll: 100 * time.Millisecond,
 	faults: []fault{{on: acquire, nth: 1, status: http.StatusServiceUnavailable, kind: "no-quorum"}, {on: acquire, nth: 2, cut: true}, {on: release, nth: 1, before: 5 * time.Second}},
@@ -119,7 +146,7 @@ var scenarios = []scenario{
 		orders: pair, trace: "acquire@1=201 release@1=204", results: "acquired 1; released",
 	},
 
-	// An acquire without an answer.
+	// The response to an acquire is lost.
 	{
 		name: "the answer to an acquire is lost", why: "without the same key the client locks itself out; the token of the last answer counts",
 		faults: []fault{{on: acquire, nth: 1, effect: true, cut: true}},
@@ -153,7 +180,7 @@ var scenarios = []scenario{
 	},
 	{
 		name: "an answer takes too long", why: "a try has a time limit, and tries come one at a time",
-		faults: []fault{{on: acquire, nth: 1, before: 5 * time.Second}}, timeout: 400 * time.Millisecond, // of the second that there is
+		faults: []fault{{on: acquire, nth: 1, before: 5 * time.Second}}, timeout: 400 * time.Millisecond, // out of the one second that the call has
 		orders: withoutWait, trace: "acquire@1=gone acquire@1=201 release@1=204", results: "acquired 1; released", within: 3 * time.Second,
 		ifLate: "acquire@1=gone( acquire@1=(201|gone))*( cancel@1=204)?",
 	},
@@ -176,7 +203,7 @@ var scenarios = []scenario{
 		results: "acquired 1; released", within: 9 * time.Second,
 	},
 
-	// A call ends by its wait, and a server that does not answer is not waited for.
+	// A call ends when its wait is over, even if a server does not respond.
 	{
 		name: "no server is up", why: "a request handler has promised an answer of its own",
 		servers: 2, outage: true, patience: 15 * time.Second,
@@ -393,7 +420,7 @@ var scenarios = []scenario{
 		name: "an extend is refused", why: "409: the lease lasts as long as before and no longer",
 		faults: []fault{{on: extend, status: http.StatusConflict, kind: "max-hold-reached"}},
 		orders: []order{work(3000, 10000)}, trace: "acquire@1=201( extend@1=409)+ release@1=(204|404)", results: "lost",
-		notified: span{800 * time.Millisecond, 3 * time.Second},
+		notified: span{2500 * time.Millisecond, 3 * time.Second},
 	},
 	{
 		name: "the longest hold is reached", why: "extending a lease that cannot last longer is useless, and it must end in time",

@@ -20,35 +20,38 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// service is a lock service in memory behind several addresses, which share their
-// leases as real servers do. Its faults are a scenario's.
+// service is a lock service in memory behind several addresses, which share their leases as real servers
+// do. The scenario decides its faults.
 type service struct {
 	scenario scenario
-	servers  []*httptest.Server // but those that are down
-	urls     []string           // of all
-	over     chan struct{}      // closed when the scenario has ended: frozen servers let go
+	servers  []*httptest.Server // without those that are down
+	urls     []string           // of all servers
+	over     chan struct{}      // closed at the end of the scenario, which releases requests to frozen servers
 	working  sync.WaitGroup
 
 	mu       sync.Mutex
-	changed  chan struct{} // closed, and made again, when a lease begins or ends
-	step     int           // the driver's order that is under way
+	changed  chan struct{} // closed and replaced whenever a lease begins or ends
+	step     int           // the index of the driver's current order
 	tokens   int64
 	leases   map[string]*grant // by lease id
 	keys     map[string]*grant // by Idempotency-Key
 	requests []*request
 	frozen   map[int]bool
+
+	conns     map[int]int // open connections by server, from 1
+	mostConns int         // the largest number that were open to one server
 }
 
-// another is the id of another client's lease.
+// another is the id of a lease of another client.
 const another = "another's"
 
-// grant is a lease of the service.
+// grant is a lease, as the service keeps it.
 type grant struct {
 	id, resource, key string
 	token             int64
 	ttl               time.Duration
 	until             time.Time
-	capped            time.Time // when the longest hold ends; zero for never
+	capped            time.Time // when the maximum hold time ends; zero for no limit
 	ended             bool
 }
 
@@ -56,26 +59,26 @@ func (g *grant) live() bool { return !g.ended && time.Now().Before(g.until) }
 
 // request is one request as the service saw it.
 type request struct {
-	step         int // the order under way when it came
+	step         int // the index of the order during which it came
 	server       int // from 1
 	call         call
 	method, path string
 	key, lease   string
-	waits        time.Duration // for how long it may be answered later: wait_ms, or Prefer: wait=N
+	waits        time.Duration // how long the service may hold it back: wait_ms, or Prefer: wait=N
 	body         requestBody
-	problem      string // what is wrong with it in itself
+	problem      string // what is wrong with the request itself
 	conn         string // the client's address
 	at           time.Time
 
-	// guarded by service.mu until the scenario has ended
+	// The next three fields are guarded by service.mu until the scenario has ended.
 	outcome string // the status, "cut", "gone" (the client broke it off), or "open"
 	ended   time.Time
-	until   time.Time // the end of validity in a successful answer, counted from at
+	until   time.Time // the end of validity in a successful response, counted from at
 }
 
 func (r *request) String() string { return fmt.Sprintf("%s@%d=%s", r.call, r.server, r.outcome) }
 
-// requestBody has the members of every request.
+// requestBody has the fields of every request's body.
 type requestBody struct {
 	wire.AcquireRequest
 }
@@ -89,6 +92,7 @@ const (
 	extend  call = "extend"
 	release call = "release"
 	lookup  call = "lookup"
+	inspect call = "inspect"
 	probe   call = "probe"
 	unknown call = "unknown"
 )
@@ -105,6 +109,8 @@ func callOf(r *http.Request) call {
 		return release
 	case "GET /leases/current":
 		return lookup
+	case "GET /locks/" + resource:
+		return inspect
 	case "GET /healthz", "GET /readyz":
 		return probe
 	}
@@ -115,14 +121,15 @@ func startService(t *testing.T, s scenario) *service {
 	t.Helper()
 	v := &service{
 		scenario: s, over: make(chan struct{}), changed: make(chan struct{}),
-		leases: map[string]*grant{}, keys: map[string]*grant{}, frozen: map[int]bool{},
+		leases: map[string]*grant{}, keys: map[string]*grant{}, frozen: map[int]bool{}, conns: map[int]int{},
 	}
 	for i := range max(1, s.servers) {
 		if s.outage || s.down == i+1 {
 			v.urls = append(v.urls, fmt.Sprint("http://127.0.0.1:", testenv.FreePort(t)))
 			continue
 		}
-		server := httptest.NewUnstartedServer(unbatched(func(w http.ResponseWriter, r *http.Request) { v.serve(i+1, w, r) }))
+		server := httptest.NewUnstartedServer(s.busy(unbatched(func(w http.ResponseWriter, r *http.Request) { v.serve(i+1, w, r) })))
+		server.Config.ConnState = func(_ net.Conn, state http.ConnState) { v.countConn(i+1, state) }
 		server.Listener = reserve(t, server.Listener)
 		server.Start()
 		v.servers, v.urls = append(v.servers, server), append(v.urls, server.URL)
@@ -131,8 +138,35 @@ func startService(t *testing.T, s scenario) *service {
 	return v
 }
 
-// reserved keeps its port until the test ends. The driver's client of an earlier scenario may
-// still ask the server that it had, which is not to be that of a later one.
+// busy makes a server handle only atOnce requests at a time, each of which takes a while.
+func (s scenario) busy(handler http.HandlerFunc) http.HandlerFunc {
+	if s.atOnce == 0 {
+		return handler
+	}
+	turn := make(chan struct{}, s.atOnce)
+	return func(w http.ResponseWriter, r *http.Request) {
+		turn <- struct{}{}
+		defer func() { <-turn }()
+		time.Sleep(s.takes)
+		handler(w, r)
+	}
+}
+
+// countConn counts the open connections to a server.
+func (v *service) countConn(server int, state http.ConnState) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	switch state {
+	case http.StateNew:
+		v.conns[server]++
+		v.mostConns = max(v.mostConns, v.conns[server])
+	case http.StateClosed, http.StateHijacked:
+		v.conns[server]--
+	}
+}
+
+// reserved is a listener whose port stays in use until the test ends. A client of an earlier scenario
+// may still send requests to its old server, and they must not reach a server of a later scenario.
 type reserved struct{ *net.TCPListener }
 
 func reserve(t *testing.T, l net.Listener) net.Listener {
@@ -145,7 +179,7 @@ func reserve(t *testing.T, l net.Listener) net.Listener {
 	return reserved{tcp}
 }
 
-// Close ends Accept.
+// Close ends Accept, but keeps the port.
 func (l reserved) Close() error { return l.SetDeadline(time.Unix(1, 0)) }
 
 // Accept waits for a connection, until Close.
@@ -173,7 +207,7 @@ func (v *service) stop() {
 	v.working.Wait()
 }
 
-// begin says which of the driver's orders is under way.
+// begin records which of the driver's orders is being carried out.
 func (v *service) begin(step int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -184,7 +218,7 @@ func (v *service) serve(server int, w http.ResponseWriter, r *http.Request) {
 	v.working.Add(1)
 	defer v.working.Done()
 	body, err := io.ReadAll(r.Body)
-	if err != nil { // its client hung up while it sent it: no service sees such a request
+	if err != nil { // the client hung up while sending the request: a real service does not see such a request either
 		return
 	}
 	req := v.note(server, r, body)
@@ -198,7 +232,7 @@ func (v *service) serve(server int, w http.ResponseWriter, r *http.Request) {
 // note records a request.
 func (v *service) note(server int, r *http.Request, body []byte) *request {
 	req := &request{
-		at: time.Now(), server: server, call: callOf(r), method: r.Method, path: r.URL.Path, conn: r.RemoteAddr, outcome: "open",
+		server: server, call: callOf(r), method: r.Method, path: r.URL.Path, conn: r.RemoteAddr, outcome: "open",
 		key: r.Header.Get(wire.HeaderIdempotencyKey), lease: r.Header.Get(wire.HeaderLease),
 	}
 	var err error
@@ -219,7 +253,7 @@ func (v *service) note(server int, r *http.Request, body []byte) *request {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	req.step = v.step
+	req.step, req.at = v.step, time.Now() // set here so that times and list have the same order, even if two requests come together
 	if held := v.scenario.held; held > 0 && len(v.requests) == 0 {
 		v.leases[another] = &grant{id: another, resource: resource, ttl: held, until: req.at.Add(held)}
 	}
@@ -227,8 +261,8 @@ func (v *service) note(server int, r *http.Request, body []byte) *request {
 	return req
 }
 
-// fault finds what the scenario does with a request: the first entry for its kind,
-// server and number. A frozen server answers nothing.
+// fault returns what the scenario does with a request: the first entry that matches its kind, server and
+// number. A frozen server never responds.
 func (v *service) fault(req *request) fault {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -242,14 +276,15 @@ func (v *service) fault(req *request) fault {
 		}
 	}
 	for _, f := range v.scenario.faults {
-		if f.on == req.call && (f.server == 0 || f.server == req.server) && (f.nth == 0 || f.nth == n) && (f.from == 0 || n >= f.from) {
+		if f.on == req.call && (f.server == 0 || f.server == req.server) && (f.nth == 0 || f.nth == n) && (f.from == 0 || n >= f.from) &&
+			(f.lasting == 0 || time.Since(v.requests[0].at) < f.lasting) {
 			return f
 		}
 	}
 	return fault{}
 }
 
-// play answers a request, with its fault, and returns its outcome.
+// play handles a request, with its fault, and returns the outcome.
 func (v *service) play(req *request, f fault, w http.ResponseWriter, r *http.Request) (outcome string) {
 	if f.freezeAfter > 0 {
 		time.AfterFunc(f.freezeAfter, func() { v.freeze(req.server) })
@@ -284,7 +319,7 @@ func (v *service) play(req *request, f fault, w http.ResponseWriter, r *http.Req
 	return v.answer(w, r, req, status, body, f)
 }
 
-// clock moves the wall clock of the client, if there is one to move.
+// clock moves the client's wall clock, if the scenario can.
 func (v *service) clock(f fault) {
 	if f.clock != 0 && v.scenario.moveClock != nil {
 		v.scenario.moveClock(f.clock)
@@ -299,7 +334,7 @@ func (v *service) answer(w http.ResponseWriter, r *http.Request, req *request, s
 		w.Header().Set("Location", v.urls[req.server-1]+"/elsewhere"+r.URL.Path)
 	}
 	w.Header().Set("Fencelock-Server", fmt.Sprintf("server-%d", req.server))
-	w.Header().Set("Date", time.Now().Add(f.clock).UTC().Format(http.TimeFormat)) // no client may count on it
+	w.Header().Set("Date", time.Now().Add(f.clock).UTC().Format(http.TimeFormat)) // a client must not rely on it
 	text, isText := body.(string)
 	switch {
 	case isText:
@@ -336,7 +371,7 @@ func (v *service) answer(w http.ResponseWriter, r *http.Request, req *request, s
 	return fmt.Sprint(status)
 }
 
-// cut resets the connection, as a server that dies does.
+// cut resets the connection, as a dying server does.
 func cut(w http.ResponseWriter) {
 	if flusher, ok := w.(http.Flusher); ok {
 		if _, written := w.Header()["Content-Length"]; written {
@@ -366,7 +401,7 @@ func (v *service) isFrozen(server int) bool {
 	return v.frozen[server]
 }
 
-// untilOver waits for the end of the scenario, or until the client has gone.
+// untilOver waits until the scenario ends or the client hangs up.
 func (v *service) untilOver(ctx context.Context) {
 	select {
 	case <-ctx.Done():
@@ -374,7 +409,7 @@ func (v *service) untilOver(ctx context.Context) {
 	}
 }
 
-// pause returns false if the client has gone meanwhile.
+// pause waits for d. It returns false if the client hangs up before.
 func (v *service) pause(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return true
@@ -390,7 +425,7 @@ func (v *service) pause(ctx context.Context, d time.Duration) bool {
 	return false
 }
 
-// wake lets waiting acquires look again. The caller holds mu.
+// wake makes waiting acquires look again. The caller holds mu.
 func (v *service) wake() {
 	close(v.changed)
 	v.changed = make(chan struct{})

@@ -1,24 +1,24 @@
-// Package faults runs a client in any language against real servers, while they, a node
-// and the processes of the client are killed, frozen and started again, and judges what it did.
+// Package faults runs a client in any language against real servers. Meanwhile the servers, a node and the
+// client's processes are killed, frozen and started again. Then it judges what the client did.
 //
-// A worker is a program over the client that deposits into guarded accounts under locks.
-// It is called with the servers' URLs, the number of deposits that it makes at the same time, and the TTL in
-// milliseconds; DATABASE_URL names the database. For each deposit it takes the lock "accounts/n" of one of the
-// accounts 1 to 5, works for a while, claims, inserts a row into effects (id, account), and adds 1 to the
-// account's balance, which it has read. When its standard input ends it comes to its end. It writes lines of JSON:
+// A worker is a program that uses the client to deposit money into guarded accounts under locks. Its
+// arguments are the servers' URLs, the number of deposits that it makes at the same time, and the TTL in
+// milliseconds; DATABASE_URL names the database. For each deposit it takes the lock "accounts/n" of one of
+// the accounts 1 to 5, works for a while, claims, inserts a row into effects (id, account), and adds 1 to the
+// account's balance, which it has read. It ends after its standard input has ended. It writes lines of JSON:
 //
 //	{"effect": id}                          a deposit that was committed
 //	{"work": [account, begin, end, until, starved], "at": what}
-//	                                        it worked on an account until the end, under a lease that was valid until then; seconds on the
-//	                                        machine's monotonic clock; of what is between until and end, its threads waited so long for a processor;
-//	                                        and what it did last
-//	{"call": [beyond, starved]}             a call for a lease ended so many seconds after its wait, for so many of which its threads waited for a processor
+//	                                        it worked on an account from begin to end, under a lease that was valid until
+//	                                        "until" (seconds on the machine's monotonic clock). starved is how long its
+//	                                        threads waited for a processor between until and end; "at" is what it did last
+//	{"call": [beyond, starved]}             a call for a lease ended beyond seconds after its wait, in which its threads
+//	                                        waited for a processor for starved seconds
 //	{"errors": {…}, "leaks": {…}}           at its end: the errors by name, and how many threads, sockets, … are left
 //
-// A process that gets no processor stops its work when it runs again: no client can do
-// better, and the guard refuses what it writes. Linux counts for each thread how long it
-// was ready to run and did not (the second number of /proc/self/task/*/schedstat); that is
-// not taken for the client's.
+// A process that gets no processor stops its work only when it runs again. No client can do better, and the
+// guard refuses what such a process writes. Linux counts for each thread how long it was ready to run but had
+// no processor (the second number of /proc/self/task/*/schedstat). The client is not blamed for that time.
 package faults
 
 import (
@@ -67,12 +67,14 @@ func execSQL(t *testing.T, url, sql string) {
 	}
 }
 
-// workTTL is that of the workers' leases.
+// workTTL is the TTL of the workers' leases.
 const workTTL = 3 * time.Second
 
-// Run runs the commands as workers for a time, in an environment. The guard loses no deposit and doubles none,
-// no work outlives its lease by 100 ms in which its process could run, no two workers are at one account, no call for a lease takes longer than its wait and a second,
-// nothing that the workers count is left at their end, and no account is idle or orphaned for more than a second a fault while somebody waits.
+// Run runs the commands as workers, in an environment, for a time. It checks that the guard loses no deposit
+// and doubles none; that no work outlives its lease by more than 100 ms during which its process could run,
+// and no two workers work on one account at once; that no call for a lease takes more than a second longer
+// than its wait; that none of the resources that the workers count is left at their end; and that no account
+// that is waited for is idle or orphaned for more than a second per fault.
 func Run(t *testing.T, d time.Duration, commands [][]string, env ...string) {
 	t.Helper()
 	testenv.NeedsServer(t)
@@ -98,14 +100,14 @@ func Run(t *testing.T, d time.Duration, commands [][]string, env ...string) {
 	judgeVacant(t, watch, book.work, s.faults)
 }
 
-// stand is two servers on three nodes.
+// stand is two servers on three nodes, with the faults so far.
 type stand struct {
 	servers []*Server
 	nodes   []*testenv.Redis
 	faults  []trouble
 }
 
-// count is how often each fault happened.
+// count returns how often each fault happened.
 func (s *stand) count() map[string]int {
 	n := map[string]int{}
 	for _, f := range s.faults {
@@ -135,7 +137,7 @@ func (s *stand) urls() string {
 	return "http://" + s.servers[0].address + ",http://" + s.servers[1].address
 }
 
-// fault does one thing, and undoes it.
+// fault makes one fault happen, and ends it.
 func (s *stand) fault(t *testing.T, workers []*worker) {
 	t.Helper()
 	server := s.servers[rand.IntN(len(s.servers))]

@@ -14,20 +14,20 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// Server is one process of the service, always on the same address.
+// Server is a server process that always has the same address.
 type Server struct {
 	bin, address string
 	env          []string
 	cmd          *exec.Cmd
 }
 
-// Start runs the service on its embedded default, with these settings beside, until the test ends.
+// Start runs a server on its embedded defaults, with these additional settings, until the test ends.
 func Start(t *testing.T, env ...string) *Server {
 	t.Helper()
 	return startServer(t, testenv.Program(t), append([]string{"FENCELOCK_DATA=" + filepath.Join(t.TempDir(), "fencelock.db"), "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0"}, env...)...)
 }
 
-// Address is the server's host and port.
+// Address returns the server's host and port.
 func (s *Server) Address() string { return s.address }
 
 func startServer(t *testing.T, bin string, env ...string) *Server {
@@ -38,8 +38,8 @@ func startServer(t *testing.T, bin string, env ...string) *Server {
 	return s
 }
 
-// freeAddress is below the range that systems hand out by themselves, so that no
-// connection takes it while the server is down.
+// freeAddress returns an address with a port below the range from which systems take the ports of outgoing
+// connections. So no connection takes the port while the server is down.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	for range 100 {

@@ -8,10 +8,11 @@ import (
 	"testing"
 )
 
-// Speed runs a program that measures what a pair costs with a client beside a bare loop, in the same run, and
-// fails if it is more than so many times that. The program is called with the server's URL, the number of rounds
-// and that of the pairs in each, and says {"ratios": {name: ratio}, "others": …, "microseconds": …}; others are shown
-// and not judged. On a machine that does other work a ratio may be off, so it has five tries.
+// Speed runs a program that measures how much longer a pair takes with a client than in a bare loop, in the
+// same run. It fails the test if a ratio is larger than limit. The program's arguments are the server's URL,
+// the number of rounds, and the number of pairs in each. It prints {"ratios": {name: ratio}, "others": …,
+// "microseconds": …}; others are logged and not judged. A ratio may be wrong while the machine does other
+// work, so the program has five tries.
 func Speed(t *testing.T, limit float64, command ...string) {
 	t.Helper()
 	server := Start(t)

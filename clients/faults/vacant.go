@@ -16,42 +16,42 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// accounts is how many of them the workers deposit into.
+// accounts is the number of accounts into which the workers deposit.
 const accounts = 5
 
-// An account for which somebody waits is vacant if no worker is at it: idle if its lock is
-// free, orphaned if it is held. It is seen from outside, by looks at the lock that a moment
-// later show the same. The workers say afterwards when they were at which account.
+// An account is vacant if a client waits for it and no worker works on it: idle if its lock is free, orphaned
+// if the lock is held. This is seen from outside: two looks at the lock, a moment apart, show the same state.
+// Afterwards the workers report when they worked on which account.
 
 const (
 	lookEvery  = 100 * time.Millisecond
 	lookWithin = 500 * time.Millisecond
-	// apart is how far apart two looks may be that show the same, in seconds.
+	// apart is the maximum time, in seconds, between two looks that show one vacancy.
 	apart = 1.0
-	// worthCounting is how long a vacancy lasts before it counts: a hand-over, and what a worker
-	// does between its grant and its work, take a moment, and more on a busy machine.
+	// worthCounting is how long a vacancy must last to count. A hand-over takes a moment, and so does a
+	// worker between its grant and its work; on a busy machine both take longer.
 	worthCounting = 0.4
-	// mostVacant is how long accounts may be vacant for each fault.
+	// mostVacant is how long accounts may be vacant for each fault, in seconds.
 	mostVacant = 1.0
-	// places is how long the tickets of a lost server keep their places, and the next waiter
-	// takes to ask.
+	// places is how long the tickets of a lost server keep their places, plus the time until the next waiter
+	// tries.
 	places = 4.0
 )
 
-// look is what a server said of an account's lock, at some moment between from and to, in
+// look is the state of an account's lock in a server's response, at some moment between from and to, in
 // seconds on the machine's monotonic clock.
 type look struct {
 	account  int
 	from, to float64
 	held     bool
 	token    int64
-	wanted   bool // somebody waits
+	wanted   bool // a request waits for the lock
 }
 
-// seconds is now on the machine's monotonic clock, which all its processes share.
+// seconds returns the time of the machine's monotonic clock, which all processes share.
 func seconds() float64 {
 	var now unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // it exists
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // cannot fail: the clock exists
 	return time.Duration(now.Nano()).Seconds()
 }
 
@@ -119,7 +119,7 @@ func (s *Server) look(ctx context.Context, account int) (l look, seen bool) {
 	return l, err == nil && resp.StatusCode == http.StatusOK
 }
 
-// trouble is a fault, in seconds as above.
+// trouble is a fault, with its beginning and end in seconds on the machine's monotonic clock.
 type trouble struct {
 	name     string
 	from, to float64
@@ -127,7 +127,7 @@ type trouble struct {
 	worker   bool // it took a worker from its leases
 }
 
-// vacancy is a time in which an account was vacant, without a break.
+// vacancy is an uninterrupted period in which an account was vacant.
 type vacancy struct {
 	look
 	counted float64
@@ -140,7 +140,7 @@ func (v *vacancy) kind() string {
 	return "idle"
 }
 
-// vacancies are the times in which the account was wanted and nobody was at it.
+// vacancies returns the periods in which the account was waited for and no worker worked on it.
 func vacancies(looks []look, works []work) (all []vacancy) {
 	var last *vacancy
 	for i := 1; i < len(looks); i++ {
@@ -162,8 +162,8 @@ func vacancies(looks []look, works []work) (all []vacancy) {
 	return slices.DeleteFunc(all, func(v vacancy) bool { return v.counted < worthCounting })
 }
 
-// excuse is the fault that allows a vacancy; "" if none does. What a dead worker held is
-// locked until its TTL ends, and what a lost server had to do takes a while.
+// excuse returns the name of the fault that allows a vacancy; "" if none does. The locks of a dead worker
+// stay until their TTL ends, and other servers need a while to take over from a lost server.
 func (v *vacancy) excuse(troubles []trouble) string {
 	const ttl = 1.1
 	i := slices.IndexFunc(troubles, func(f trouble) bool {
@@ -175,7 +175,7 @@ func (v *vacancy) excuse(troubles []trouble) string {
 	return troubles[i].name
 }
 
-// judgeVacant sums for how long accounts were vacant, by cause. A second for each fault is
+// judgeVacant adds up how long accounts were vacant, by cause. Without a cause, one second per fault is
 // allowed.
 func judgeVacant(t *testing.T, w *watch, works []work, troubles []trouble) {
 	t.Helper()

@@ -68,7 +68,7 @@ func (w *worker) killed(t *testing.T) {
 func (w *worker) end(t *testing.T) {
 	t.Helper()
 	_ = w.in.Close()
-	stuck := time.AfterFunc(time.Minute, func() { _ = w.cmd.Process.Signal(syscall.SIGABRT) }) // it says where its threads are
+	stuck := time.AfterFunc(time.Minute, func() { _ = w.cmd.Process.Signal(syscall.SIGABRT) }) // makes it print the stacks of its threads
 	defer stuck.Stop()
 	w.reading.Wait()
 	if err := w.cmd.Wait(); err != nil || w.stderr.Len() > 0 {
@@ -76,7 +76,7 @@ func (w *worker) end(t *testing.T) {
 	}
 }
 
-// said is a line of a worker.
+// said is a line that a worker wrote.
 type said struct {
 	Effect string         `json:"effect"`
 	Work   []float64      `json:"work"`
@@ -86,24 +86,24 @@ type said struct {
 	Leaks  map[string]int `json:"leaks"`
 }
 
-// book is what the workers said.
+// book collects what the workers wrote.
 type book struct {
 	mu      sync.Mutex
 	effects map[string]bool
 	work    []work
 	ends    []said
-	beyond  float64 // by how much a call outlasted its wait at most, while its process could run
+	beyond  float64 // the longest time by which a call outlasted its wait, without time in which its process could not run
 }
 
 // work is an interval on the machine's monotonic clock, in seconds.
 type work struct {
 	account           int
 	begin, end, until float64
-	starved           float64 // of the time between until and end
+	starved           float64 // how long its threads waited for a processor between until and end
 	at                string  // what it did last
 }
 
-// stopped is when the work would have ended if its process had got a processor.
+// stopped returns when the work would have ended if its process had always had a processor.
 func (w work) stopped() float64 { return w.end - w.starved }
 
 func (b *book) note(line []byte) {
@@ -125,11 +125,11 @@ func (b *book) note(line []byte) {
 	}
 }
 
-// mostBeyond is by how much a call may outlast its wait: the second that clients promise, and
-// what a process on a busy machine takes to notice.
+// mostBeyond is how long a call may outlast its wait: the second that clients promise, plus the delay of a
+// process on a busy machine.
 const mostBeyond = 1.2
 
-// tolerated is for how long work may be seen to continue after its lease.
+// tolerated is how long work may seem to continue after its lease.
 const tolerated = 0.1
 
 func (b *book) judge(t *testing.T, database string, workers int) {
@@ -164,8 +164,8 @@ func (b *book) judge(t *testing.T, database string, workers int) {
 		len(b.effects), len(b.work), longest, b.starved(), errors)
 }
 
-// deposits compares the accounts with what was committed, and that with what the
-// workers know to be.
+// deposits compares the balances of the accounts with the committed rows, and these with the deposits that
+// the workers reported.
 func (b *book) deposits(t *testing.T, database string) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), database)
@@ -195,7 +195,8 @@ func (b *book) deposits(t *testing.T, database string) {
 	}
 }
 
-// starved is how long a lease was over at most while its worker's process waited for a processor.
+// starved returns the longest time for which a worker's process waited for a processor after its lease had
+// ended.
 func (b *book) starved() (longest float64) {
 	for _, w := range b.work {
 		longest = max(longest, w.starved)
@@ -203,8 +204,8 @@ func (b *book) starved() (longest float64) {
 	return longest
 }
 
-// overruns is for how long work outlived its lease at most, and for how long two workers
-// were at one account, while their processes could run; and what the longest work did last.
+// overruns returns how long work outlived its lease at most, and how long two workers worked on one account,
+// without time in which their processes could not run. at is what the longest work did last.
 func (b *book) overruns() (longest, overlap float64, at string) {
 	longest, overlap = -workTTL.Seconds(), -workTTL.Seconds()
 	slices.SortFunc(b.work, func(x, y work) int {

@@ -1,8 +1,8 @@
-// Command naive is a client as one is written first. The conformance kit has to
-// find its mistakes: it draws a key for each try, has a time limit of 9 s, counts
-// validity from the answer, repeats every refusal at once, extends without a TTL, knows
-// one server, stops the work when an extend is refused and not before the lease
-// ends, and extends again or releases while an extend is under way.
+// Command naive is a client as it is usually written at first. The conformance kit has to find its
+// mistakes: it draws a new key for each try, has a time limit of 9 s, counts validity from the response,
+// repeats every refused request at once, extends without a TTL, and knows only one server. It stops the
+// work when an extend is refused but not before the lease ends, extends or releases while an extend is
+// under way, and releases nothing when its caller gives up.
 package main
 
 import (
@@ -25,7 +25,9 @@ type order struct {
 	WaitMS     int64    `json:"wait_ms"`
 	WorkMS     int64    `json:"work_ms"`
 	Servers    string   `json:"servers"`
-	lease      lease    // not of the protocol: the lease of the order before
+	Raises     []any    `json:"raises"`
+	Cancel     int64    `json:"cancel_after_ms"`
+	lease      lease    // not of the protocol: the lease of the previous order
 	serverList []string // the addresses, from the set-up
 }
 
@@ -42,6 +44,10 @@ func main() {
 		o := order{lease: last.lease, serverList: last.serverList}
 		if json.Unmarshal(lines.Bytes(), &o) != nil {
 			os.Exit(1)
+		}
+		if o.Raises != nil { // this client has no callbacks
+			fmt.Println(`{"result":"unsupported"}`)
+			continue
 		}
 		if o.Servers != "" {
 			o.serverList = strings.Split(o.Servers, ",")
@@ -88,7 +94,7 @@ func (o *order) acquire() bool {
 	}
 	key := ""
 	for try := range 20 {
-		if try%2 == 0 { // else the key of the try before, with another holder
+		if try%2 == 0 { // otherwise it uses the previous try's key with another holder
 			key = rand.Text()
 		}
 		body["holder"] = fmt.Sprint("try ", try)
@@ -112,6 +118,10 @@ func (o *order) work() string {
 			}()
 		}
 	}()
+	if o.Cancel > 0 {
+		time.Sleep(time.Duration(o.Cancel) * time.Millisecond)
+		return `{"result":"cancelled"}`
+	}
 	result := `{"result":"worked"}`
 	select {
 	case <-lost:

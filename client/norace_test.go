@@ -1,0 +1,5 @@
+//go:build !race
+
+package client_test
+
+const droppedByRace = 0 // see race_test.go
