@@ -27,6 +27,7 @@ echo "fencelock $VERSION of $DATE, commit $commit"
 tool() { (cd release && GOWORK=off go build -o "$work/$1" "$2"); }
 tool nfpm github.com/goreleaser/nfpm/v2/cmd/nfpm
 tool sbom ./sbom
+go build -o "$work/notices" ./internal/notices
 
 version=github.com/fencelock/fencelock/cmd/fencelock/internal/version
 stamp="-X $version.releaseVersion=v$VERSION -X $version.releaseCommit=$commit -X $version.releaseDate=$DATE"
@@ -50,13 +51,14 @@ for target in linux/amd64 linux/arm64 darwin/amd64 darwin/arm64; do
 	printf "%-14s %4.1f MB\n" "$target" "$(awk -v n="$size" 'BEGIN {print n / 1000000}')"
 	((size < limit)) || { echo "the binary has more than $limit bytes" >&2; exit 1; }
 	"$work/sbom" "$work/$name/fencelock" "v$VERSION" "$commit" "$DATE" >"$dist/$name.cdx.json"
+	"$work/notices" "$work/$name/fencelock" >"$work/$name/THIRD_PARTY_NOTICES"
 	cp LICENSE README.md CHANGELOG.md "$work/$name"
 	cp -r "$work/share" "$work/$name/share"
 	if [[ $os == linux ]]; then
 		cp deploy/systemd/fencelock.service deploy/systemd/fencelock.env "$work/$name"
 		export ARCH DIST=$work/package-$ARCH
 		mkdir "$DIST"
-		cp "$work/$name/fencelock" "$work"/share/* "$DIST"
+		cp "$work/$name/fencelock" "$work/$name/THIRD_PARTY_NOTICES" "$work"/share/* "$DIST"
 		# Its first lines say how to install it by hand.
 		sed -e '/^# \(install\|systemctl\)/d' -e 's,/usr/local/bin,/usr/bin,' deploy/systemd/fencelock.service >"$DIST/fencelock.service"
 		for kind in deb rpm; do
@@ -74,10 +76,12 @@ else
 fi
 
 if docker info >/dev/null 2>&1; then
-	mkdir -p "$work/image/data"
-	cp "$work/fencelock_${VERSION}_linux_$(go env GOARCH)/fencelock" "$work/image"
-	docker build --quiet -f release/Dockerfile --build-arg VERSION="$VERSION" --build-arg REVISION="$commit" -t "fencelock:$VERSION" "$work/image" >/dev/null
-	echo "image fencelock:$VERSION"
+	mkdir -p "$work/image/data" "$work/image/licenses"
+	built=$work/fencelock_${VERSION}_linux_$(go env GOARCH)
+	cp "$built/fencelock" "$work/image"
+	cp "$built/LICENSE" "$built/THIRD_PARTY_NOTICES" "$work/image/licenses"
+	docker build --quiet -f release/Dockerfile --build-arg VERSION="$VERSION" --build-arg REVISION="$commit" -t "fencelock:$VERSION" -t fencelock "$work/image" >/dev/null
+	echo "image fencelock:$VERSION, and fencelock"
 else
 	echo "no image: there is no Docker"
 fi

@@ -13,6 +13,7 @@ import (
 	"helm.sh/helm/v3/pkg/engine"
 	"helm.sh/helm/v3/pkg/lint"
 	"helm.sh/helm/v3/pkg/lint/support"
+	"helm.sh/helm/v3/pkg/strvals"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -63,6 +64,8 @@ func render(values string) (release, error) {
 		case filepath.Base(name) == "networkpolicy.yaml":
 			r.policy = new(networkingv1.NetworkPolicy)
 			into = r.policy
+		case filepath.Base(name) == "servicemonitor.yaml": // a custom resource
+			into = new(map[string]any)
 		case into == nil:
 			return r, fmt.Errorf("%s: which kind is it?", name)
 		}
@@ -121,7 +124,7 @@ func TestChartRunsTheManifestsPod(t *testing.T) {
 }
 
 func TestChartFitsTogether(t *testing.T) {
-	r := mustRender(t, `{locks: store, databaseURL: true, secret: mine, minAvailable: 1, networkPolicy: {enabled: true, callers: [{podSelector: {}}]}, config: {FENCELOCK_MAX_TTL: 30s}}`)
+	r := mustRender(t, `{locks: store, databaseURL: true, secret: mine, networkPolicy: {enabled: true, callers: [{podSelector: {}}]}, config: {FENCELOCK_MAX_TTL: 30s}}`)
 	labels := r.deployment.Spec.Template.Labels
 	for what, selector := range map[string]map[string]string{
 		"deployment": r.deployment.Spec.Selector.MatchLabels, "service": r.service.Spec.Selector,
@@ -164,8 +167,68 @@ func TestChartFitsTogether(t *testing.T) {
 		mustRender(t, "").deployment.Spec.Template.Annotations["checksum/config"] {
 		t.Error("another configuration does not restart the pods")
 	}
-	if r := mustRender(t, `minAvailable: 0`); r.budget != nil || r.policy != nil {
+	if r := mustRender(t, `disruptionBudget: false`); r.budget != nil || r.policy != nil {
 		t.Errorf("a budget %v and a policy %v that were switched off", r.budget, r.policy)
+	}
+}
+
+// The probes speak what the server speaks, and the runtime knows the limit of its memory.
+func TestChartFollowsItsValues(t *testing.T) {
+	r := mustRender(t, `{config: {FENCELOCK_TLS_CERT_FILE: /etc/fencelock/tls.crt}, resources: {limits: {memory: 2Gi}}, image: {digest: "sha256:`+strings.Repeat("ab", 32)+`"},
+		extraEnv: [{name: SSL_CERT_DIR, value: /authorities}], extraVolumes: [{name: ca}], extraVolumeMounts: [{name: ca, mountPath: /authorities}],
+		networkPolicy: {enabled: true, callers: []}, serviceMonitor: {enabled: true}}`)
+	pod := r.deployment.Spec.Template.Spec
+	c := pod.Containers[0]
+	for name, probe := range map[string]*corev1.Probe{"liveness": c.LivenessProbe, "readiness": c.ReadinessProbe, "startup": c.StartupProbe} {
+		if probe.HTTPGet.Scheme != corev1.URISchemeHTTPS {
+			t.Errorf("with TLS the %s probe uses %q", name, probe.HTTPGet.Scheme)
+		}
+	}
+	if c.Env[0].Value != "1843MiB" || c.Env[1].Name != "SSL_CERT_DIR" || len(pod.Volumes) != 2 || len(c.VolumeMounts) != 2 {
+		t.Errorf("environment %v, volumes %v, mounts %v", c.Env, pod.Volumes, c.VolumeMounts)
+	}
+	if !strings.HasSuffix(c.Image, "@sha256:"+strings.Repeat("ab", 32)) {
+		t.Errorf("image %s", c.Image)
+	}
+	for _, rule := range r.policy.Spec.Ingress {
+		if rule.Ports[0].Port.String() == "http" {
+			t.Errorf("nobody may call, and the rule is %+v", rule)
+		}
+	}
+	if ports := r.service.Spec.Ports; len(ports) != 2 || ports[1].Name != "admin" {
+		t.Errorf("a ServiceMonitor of a Service with the ports %+v", ports)
+	}
+	if _, err := render(`resources: {limits: {memory: 512000000}}`); err == nil || !strings.Contains(err.Error(), "set goMemLimit") {
+		t.Errorf("a limit that is not understood: %v", err)
+	}
+}
+
+// What docs/how-to/install.md gives to helm renders, and the Secret that it makes has the files that the pod reads.
+func TestInstallPage(t *testing.T) {
+	page, err := os.ReadFile("../docs/how-to/install.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(page), "\nhelm install locks deploy/helm/fencelock ")
+	line, _, _ := strings.Cut(rest, "\n")
+	values := map[string]any{}
+	for setting := range strings.FieldsSeq(strings.ReplaceAll(line, "--set ", "")) {
+		if err := strvals.ParseInto(setting, values); err != nil {
+			t.Errorf("%s: %v", setting, err)
+		}
+	}
+	text, err := yaml.Marshal(values)
+	if err != nil || !found || len(values) == 0 {
+		t.Fatalf("the page's helm install has the values %v: %v", values, err)
+	}
+	r := mustRender(t, string(text))
+	if secret := r.deployment.Spec.Template.Spec.Volumes[0].Secret.SecretName; !strings.Contains(string(page), "kubectl create secret generic "+secret+" ") {
+		t.Errorf("the page does not make the Secret %s", secret)
+	}
+	for name, file := range r.config.Data {
+		if base := filepath.Base(file); strings.HasPrefix(file, "/etc/fencelock/") && !strings.Contains(string(page), "--from-file="+base) {
+			t.Errorf("the page's Secret lacks %s, for %s", base, name)
+		}
 	}
 }
 
@@ -174,6 +237,7 @@ func TestSchemaRefuses(t *testing.T) {
 	for _, values := range []string{
 		`replicas: 0`, `replicas: three`, `replica: 3`, `locks: redis`, `secret: ""`, `goMemLimit: 400MB`,
 		`config: {FENCELOCK_STORE: "postgres://u:secret@h/d"}`, `config: {PATH: /bin}`, `config: {FENCELOCK_MAX_TTL: 60}`,
+		`config: {FENCELOCK_REDIS_NEXT_ADDRS: "redis://u:secret@h"}`, `config: {FENCELOCK_OIDC_ISSUER: "https://u:secret@h"}`, `service: null`, `image: {digest: "sha256:1"}`,
 		`service: {type: Cluster}`, `image: {repository: ""}`, `networkPolicy: {enabled: "yes"}`,
 	} {
 		if _, err := render(values); err == nil || !strings.Contains(err.Error(), "values don't meet the specifications of the schema") {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Tries a release, as make release-check, as root on Debian with debootstrap and rpm:
-# two builds give the same bytes; the deb is installed, started, upgraded, removed and
+# builds of two hosts give the same bytes; the deb is installed, started, upgraded, removed and
 # purged in a clean root; the rpm is installed and removed in another; the image runs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -10,6 +10,8 @@ server=
 end() {
 	[[ -z $server ]] || kill "$server" 2>/dev/null || true
 	docker rm -f fencelock-release-check >/dev/null 2>&1 || true
+	docker volume rm fencelock-release-check >/dev/null 2>&1 || true
+	docker rmi fencelock-release-check >/dev/null 2>&1 || true
 	rm -rf "$work"
 }
 trap end EXIT
@@ -17,16 +19,28 @@ fail() { echo "FAILED: $*" >&2; exit 1; }
 say() { printf '%3d s  %s\n' "$SECONDS" "$*"; }
 for program in debootstrap rpm docker curl; do command -v "$program" >/dev/null || fail "$program is not installed"; done
 
+# page is the block of docs/how-to/install.md whose first command is the named one.
+page() {
+	local block
+	block=$(awk -v word="$1" '/^```sh/ {block = ""; next} /^```/ {if (index(block, word " ") == 1) {printf "%s", block; exit}; next} {block = block $0 "\n"}' docs/how-to/install.md)
+	[[ -n $block ]] || fail "docs/how-to/install.md has no command $1"
+	printf '%s' "$block"
+}
+
 release/build.sh "$work/one"
 VERSION=$(sed -nE 's/.*fencelock_(.*)_linux_amd64.tar.gz/\1/p' "$work/one/SHA256SUMS")
-release/build.sh "$work/two" >/dev/null
-diff "$work/one/SHA256SUMS" "$work/two/SHA256SUMS" || fail "two builds differ"
+unshare --uts sh -c 'hostname another && exec release/build.sh "$1"' - "$work/two" >/dev/null
+diff "$work/one/SHA256SUMS" "$work/two/SHA256SUMS" || fail "builds of two hosts differ"
 (cd "$work/one" && sha256sum --quiet -c SHA256SUMS)
-say "two builds are the same, byte by byte"
+say "builds of two hosts are the same, byte by byte"
 VERSION=9.0.0 release/build.sh "$work/next" >/dev/null
 
 arch=$(dpkg --print-architecture)
-deb() { cp "$work/$1"/fencelock_*_"$arch".deb "$root/tmp/fencelock.deb" && chroot "$root" dpkg -i /tmp/fencelock.deb >"$work/log" 2>&1 || { cat "$work/log" >&2; fail "dpkg -i"; }; }
+# deb runs the page's command in the root, on the packages of a build.
+deb() {
+	rm -rf "$root/tmp/dist" && mkdir "$root/tmp/dist" && cp "$work/$1"/fencelock_*_"$arch".deb "$root/tmp/dist"
+	chroot "$root" sh -ec "cd /tmp; $(page dpkg)" >"$work/log" 2>&1 || { cat "$work/log" >&2; fail "$(page dpkg)"; }
+}
 
 # serves runs the unit's command as it is, in the root, as a user without rights.
 serves() {
@@ -49,7 +63,7 @@ say "a clean Debian"
 deb one
 [[ $(chroot "$root" /usr/bin/fencelock version) == "fencelock "* ]] || fail "fencelock version"
 [[ $(stat -c '%a %U' "$root/etc/fencelock/fencelock.env") == "600 root" ]] || fail "the configuration can be read"
-for file in share/man/man1/fencelock.1.gz share/bash-completion/completions/fencelock share/zsh/vendor-completions/_fencelock share/fish/vendor_completions.d/fencelock.fish; do
+for file in share/man/man1/fencelock.1.gz share/bash-completion/completions/fencelock share/zsh/vendor-completions/_fencelock share/fish/vendor_completions.d/fencelock.fish share/doc/fencelock/copyright share/doc/fencelock/THIRD_PARTY_NOTICES; do
 	[[ -s $root/usr/$file ]] || fail "the deb lacks /usr/$file"
 done
 serves "installed"
@@ -64,18 +78,19 @@ chroot "$root" dpkg -P fencelock >/dev/null
 [[ ! -e $root/etc/fencelock && -e $root/var/lib/fencelock/fencelock.db ]] || fail "the purge"
 say "removed: the configuration stays; purged: it goes; the state stays"
 
-rpm=$(ls "$work/one"/fencelock-*"$(uname -m)".rpm)
 mkdir "$work/rpm"
-rpm --root "$work/rpm" --dbpath /rpmdb --noscripts --nodeps -i "$rpm"
-[[ -x $work/rpm/usr/bin/fencelock && -f $work/rpm/etc/fencelock/fencelock.env ]] || fail "the rpm lacks files"
-rpm --root "$work/rpm" --dbpath /rpmdb --noscripts --nodeps -e fencelock
+mv "$work/one" "$work/dist"
+rpm() { command rpm --root "$work/rpm" --dbpath /rpmdb --noscripts --nodeps "$@"; }
+(cd "$work" && eval "$(cd "$OLDPWD" && page rpm)")
+[[ -x $work/rpm/usr/bin/fencelock && -f $work/rpm/etc/fencelock/fencelock.env && -s $work/rpm/usr/share/doc/fencelock/THIRD_PARTY_NOTICES ]] || fail "the rpm lacks files"
+rpm -e fencelock
 [[ ! -e $work/rpm/usr/bin/fencelock ]] || fail "the rpm's removal"
 say "the rpm is installed and removed"
 
-docker run -d --name fencelock-release-check -p 127.0.0.1:18091:8080 -e FENCELOCK_LISTEN=0.0.0.0:8080 -e FENCELOCK_INSECURE=true \
-	--read-only --tmpfs /data:uid=65532 --cap-drop ALL "fencelock:$VERSION" >/dev/null
+docker tag "fencelock:$VERSION" fencelock-release-check
+eval "$(page docker | sed -e 's/--name fencelock/&-release-check/' -e 's/127.0.0.1:8080/127.0.0.1:18091/' -e 's/ -v fencelock:/ -v fencelock-release-check:/' -e 's/ fencelock$/ fencelock-release-check/')" >/dev/null
 curl -sf --retry 50 --retry-delay 1 --retry-connrefused --retry-all-errors -o /dev/null http://127.0.0.1:18091/readyz || { docker logs fencelock-release-check >&2; fail "the image: not ready"; }
 docker exec fencelock-release-check /fencelock healthcheck || fail "healthcheck in the image"
 files=$(docker export fencelock-release-check | tar -t | grep -vE '^(dev|etc|proc|sys|\.dockerenv)' | sort | tr '\n' ' ')
-[[ $files == "data/ fencelock "* ]] || fail "the image has $files"
+[[ $files == "data/ fencelock licenses/ licenses/LICENSE licenses/THIRD_PARTY_NOTICES "* ]] || fail "the image has $files"
 say "the image runs, read-only, of $(docker image inspect -f '{{.Size}}' "fencelock:$VERSION") bytes: $files"

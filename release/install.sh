@@ -15,7 +15,7 @@ has() { grep -qF -- "$1" <<<"$2" || fail "no \"$1\" in: $2"; }
 
 # The tags of the release, on a clone of what is committed.
 git clone --quiet --no-hardlinks . "$work/clone"
-for module in "" api/wire client client/gocronlock fencing migrations storage/mysqlguard storage/pgguard; do
+for module in "" api/wire client client/gocronlock fencing fencing/fencinggrpc migrations storage/mysqlguard storage/pgguard; do
 	git -C "$work/clone" -c user.name=check -c user.email=check@localhost tag -f "${module:+$module/}v$version" >/dev/null
 done
 
@@ -27,7 +27,7 @@ export GOWORK=off GOFLAGS=-mod=mod GOSUMDB=off GOTOOLCHAIN=local
 	export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0="url.file://$work/clone.insteadOf" GIT_CONFIG_VALUE_0=https://$product
 	export GOMODCACHE=$work/tags GOPROXY=file://$cached GONOPROXY=$product
 	cd "$work"
-	for module in "" /api/wire /client /fencing /migrations /storage/mysqlguard /storage/pgguard; do
+	for module in "" /api/wire /client /fencing /fencing/fencinggrpc /migrations /storage/mysqlguard /storage/pgguard; do
 		go mod download "$product$module@v$version"
 	done
 )
@@ -43,7 +43,7 @@ mkdir "$work/application"
 (
 	cd "$work/application"
 	go mod init example.com/application 2>"$work/log"
-	for module in client fencing storage/pgguard storage/mysqlguard; do
+	for module in client fencing fencing/fencinggrpc storage/pgguard storage/mysqlguard; do
 		go get "$product/$module@v$version" 2>"$work/log" || { cat "$work/log" >&2; fail "go get $module"; }
 	done
 	printf 'package main\n\nimport (\n\t"fmt"\n\n\t_ "%s/client"\n\t_ "%s/storage/mysqlguard"\n\t_ "%s/storage/pgguard"\n)\n\nfunc main() { fmt.Println("built") }\n' "$product" "$product" "$product" >main.go
@@ -56,12 +56,12 @@ python=${PYTHON:-/usr/bin/python3}
 mkdir "$work/dist"
 (
 	cd "$work/clone/clients/python"
-	"$python" -c 'import build_backend, sys; build_backend.build_wheel(sys.argv[1]); build_backend.build_sdist(sys.argv[1])' "$work/dist"
+	"$python" -m hatchling build -d "$work/dist" >"$work/log" 2>&1 || { cat "$work/log" >&2; fail "hatchling builds no package (Debian: python3-hatchling)"; }
 )
 for file in "fencelock-$version-py3-none-any.whl" "fencelock-$version.tar.gz"; do
 	[[ -f $work/dist/$file ]] || fail "no $file but $(ls "$work/dist")"
-	"$python" -m venv "$work/venv"
-	"$work/venv/bin/pip" install --quiet --no-index --disable-pip-version-check "$work/dist/$file"
+	"$python" -m venv --system-site-packages "$work/venv" # the build backend is the system's
+	"$work/venv/bin/pip" install --quiet --no-index --no-build-isolation --disable-pip-version-check "$work/dist/$file"
 	has "$version" "$(cd / && "$work/venv/bin/python" -c 'import fencelock, importlib.metadata; fencelock.Client; print(importlib.metadata.version("fencelock"))')"
 	rm -rf "$work/venv"
 	say "pip install $file"

@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 product=github.com/fencelock/fencelock
-modules=(. api/wire client client/gocronlock fencing migrations storage/mysqlguard storage/pgguard)
+modules=(. api/wire client client/gocronlock fencing fencing/fencinggrpc migrations storage/mysqlguard storage/pgguard)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 replaces=() drops=()

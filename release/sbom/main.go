@@ -1,5 +1,5 @@
-// Command sbom writes what a Go binary was built from as CycloneDX, from what the
-// linker put into it. The same binary gives the same bytes.
+// Command sbom writes what a Go binary was built from as CycloneDX, from the information that the linker put
+// into the binary. For the same binary it always writes the same bytes.
 //
 //	sbom BINARY VERSION COMMIT DATE >sbom.cdx.json
 package main
@@ -29,12 +29,12 @@ func write(binary, version, commit, date string) error {
 	if err != nil {
 		return err
 	}
-	// The linker knows no version of a module in a workspace.
+	// The linker knows no version of a main module that was built in a workspace.
 	root := component(cdx.ComponentTypeApplication, debug.Module{Path: info.Main.Path, Version: version})
 	root.Properties = &[]cdx.Property{{Name: "vcs.revision", Value: commit}, {Name: "vcs.time", Value: date}}
 	libraries := []cdx.Component{component(cdx.ComponentTypeLibrary, debug.Module{Path: "stdlib", Version: info.GoVersion})}
 	for _, dep := range info.Deps {
-		if dep.Replace == nil && dep.Version != "(devel)" { // else it is of this repository
+		if dep.Replace == nil && dep.Version != "(devel)" { // otherwise the module belongs to this repository
 			libraries = append(libraries, component(cdx.ComponentTypeLibrary, *dep))
 		}
 	}

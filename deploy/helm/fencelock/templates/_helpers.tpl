@@ -21,3 +21,20 @@ metadata:
   labels:
     {{- include "fencelock.labels" . | nindent 4 }}
 {{- end }}
+
+{{- define "fencelock.scheme" -}}
+{{ ternary "HTTPS" "HTTP" (hasKey (.Values.config | default dict) "FENCELOCK_TLS_CERT_FILE") }}
+{{- end }}
+
+{{- define "fencelock.goMemLimit" -}}
+{{- $limit := (((.Values.resources | default dict).limits | default dict).memory | default "") | toString -}}
+{{- if .Values.goMemLimit -}}
+{{ .Values.goMemLimit }}
+{{- else if hasSuffix "Gi" $limit -}}
+{{ div (mul (trimSuffix "Gi" $limit | int) 1024 9) 10 }}MiB
+{{- else if hasSuffix "Mi" $limit -}}
+{{ div (mul (trimSuffix "Mi" $limit | int) 9) 10 }}MiB
+{{- else -}}
+{{ fail "set goMemLimit: resources.limits.memory is not in Mi or Gi" }}
+{{- end -}}
+{{- end }}
