@@ -19,6 +19,10 @@ for client in python typescript java conformance; do
 	mkdir "$work/content/clients/$client"
 	cp "clients/$client/README.md" "$work/content/clients/$client/"
 done
+# A page for each operation of the API; Hugo makes none from data by itself.
+sed -n 's/^ *operationId: //p' openapi.yaml | while read -r operation; do
+	printf -- '---\ntitle: %s\nlayout: operation\noperation: %s\n---\n' "$operation" "$operation" >"$work/content/api/$operation.md"
+done
 cp -R docs "$work/content/"
 for page in bench/README.md chaos/README.md internal/sim/README.md internal/sim/defects.md; do
 	mkdir -p "$work/content/$(dirname "$page")"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Checks fencelock.pml and sets.pml: every configuration to its end, and every mutant until
+# Checks fencelock.pml, sets.pml and start.pml: every configuration to its end, and every mutant until
 # spin finds what it breaks. Prints the table of RESULTS.txt. Needs spin and a C compiler.
 # MEMORY bounds a run in MB, LIMIT in seconds.
 set -eu
@@ -96,5 +96,23 @@ if [ "${ONLY:-all}" != rules ]; then
 	check "not 30: operators share the moving map" 1 -DOPERATORS=3 -DNO_NAMES
 	check "not 30: a next map that is found does not decide" 1 -DOPERATORS=2 -DLOSS -DNO_DECIDED
 	check "not 30: a lost set has the present map" 1 -DOPERATORS=2 -DLOSS -DNO_CLOSED
+fi
+
+model=start
+if [ "${ONLY:-all}" != mutants ]; then
+	check "26" 0 -DL0=3 -DL1=1
+	check "26" 0 -DL0=3 -DL1=6
+	check "26" 0 -DL0=7 -DL1=4
+	check "26" 0 -DL0=7 -DL1=6
+	check "26" 0 -DL0=3 -DL1=1 -DLOSS=1
+	check "26" 0 -DL0=3 -DL1=6 -DLOSS=1
+	check "26" 0 -DSERVERS=3 -DL0=3 -DL1=3 -DL2=6
+	check "26" 0 -DSERVERS=3 -DL0=3 -DL1=6 -DL2=5
+fi
+if [ "${ONLY:-all}" != rules ]; then
+	check "not 26: votes do not look at the map" 1 -DL0=3 -DL1=1 -DNO_VOTES_MAP
+	check "not 26: a set is bootstrapped open" 1 -DL0=3 -DL1=1 -DNO_NEW
+	check "not 26: a new set is opened when one other set is new" 1 -DL0=7 -DL1=4 -DNO_ALL
+	check "not 26: a set is bootstrapped while one shows another list" 1 -DL0=3 -DL1=6 -DLOSS=1 -DNO_OTHER_LIST
 fi
 exit $failed
