@@ -22,8 +22,8 @@ RUN --mount=type=cache,target=/go/pkg/mod go mod download
 COPY . .
 # The version comes from git (go version -m, fencelock version).
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
-	CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -ldflags '-s -w' -o /out/fencelock ./cmd/fencelock
-RUN mkdir -p /out/data
+	CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -ldflags '-s -w' -o /out/fencelock ./cmd/fencelock && \
+	mkdir -p /out/data /out/licenses && cp LICENSE /out/licenses && go run ./internal/notices /out/fencelock >/out/licenses/THIRD_PARTY_NOTICES
 
 FROM ${BASE_IMAGE}
 ARG VERSION
@@ -36,6 +36,7 @@ LABEL org.opencontainers.image.title="fencelock" \
 	org.opencontainers.image.version="${VERSION}" \
 	org.opencontainers.image.revision="${REVISION}"
 COPY --from=build /out/fencelock /fencelock
+COPY --from=build /out/licenses /licenses
 # The embedded file, for a container that is given neither Redis nor Postgres. Keep it with
 # -v fencelock:/data. No VOLUME is declared: that would leave a volume without a name behind
 # every container, those that keep nothing here included.

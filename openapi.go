@@ -1,5 +1,5 @@
-// Package fencelock holds the HTTP contract, openapi.yaml, for the program to
-// serve. What an application imports is in the packages client and fencing.
+// Package fencelock contains the HTTP contract, openapi.yaml, which the program serves. Applications import
+// the packages client and fencing.
 package fencelock
 
 import _ "embed" // for openapi.yaml

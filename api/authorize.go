@@ -15,37 +15,43 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// decision is what a route asks of its callers where there is access control.
+// decision says what a route requires of its callers under access control.
 type decision struct {
-	needs string // for people, as docs/reference/access.md has it
-	// open routes ignore credentials; optional ones accept requests without any.
+	needs string // for display, in the words of docs/reference/access.md
+	// open routes ignore credentials. optional routes also accept requests without credentials.
 	open, optional bool
-	probe          bool // asks how the server is
-	// check refuses callers without the right; nil lets every authenticated caller pass.
-	check func(s *Server, w http.ResponseWriter, who *access.Identity, r *http.Request) error
-	// act names an administrative act, which is audited.
+	probe          bool // health probe
+	// subject reads the subject of the request into w; nil if the subject is in the body.
+	subject func(s *Server, w *exchange, r *http.Request) error
+	// right is the right that the caller needs over the subject; None permits every authenticated caller.
+	right access.Right
+	every bool // it needs the right over all resources
+	// undecided marks a route that is missing from the table.
+	undecided bool
+	// act names an administrative act, which is written to the audit log.
 	act string
 }
 
-// decisions is the one table of who may do what, by method and pattern; HEAD is
-// as GET. A route that is not in it refuses every caller.
+// decisions is the only table of who may do what, by method and pattern; HEAD is treated like GET. A route
+// that is missing from it refuses every caller.
 func decisions() map[string]decision {
 	return map[string]decision{
 		"POST /locks":                 {needs: "acquire of every resource that it names"}, // see asked.allowed
 		"POST /locks/batch":           {needs: "what each of its operations needs"},
 		"POST /cancel":                {needs: "acquire of every resource that it names"}, // see asked.allowed
 		"GET /locks":                  {needs: "any known caller; it lists what the caller may read"},
-		"GET /locks/*":                {needs: "read", check: ofLock},
+		"GET /locks/*":                {needs: "read", subject: lockOfPath, right: access.Read},
+		"GET /blocked":                {needs: "any known caller; it follows what the caller may read"},
 		"POST /breaks":                {needs: "admin of the resource that it names", act: "break"}, // see breakRequest
-		"GET /leases/current":         {needs: "the lease's owner, with acquire", check: ofLease},
-		"POST /leases/current/extend": {needs: "the lease's owner, with acquire", check: ofLease},
-		"DELETE /leases/current":      {needs: "the lease's owner, with acquire", check: ofLease},
+		"GET /leases/current":         {needs: "the lease's owner, with acquire", subject: leaseOfHeader, right: access.Acquire},
+		"POST /leases/current/extend": {needs: "the lease's owner, with acquire", subject: leaseOfHeader, right: access.Acquire},
+		"DELETE /leases/current":      {needs: "the lease's owner, with acquire", subject: leaseOfHeader, right: access.Acquire},
 		"GET /guarded":                {needs: "any known caller; it lists what the caller may read"},
-		"GET /guarded/*":              {needs: "read", check: ofRecord},
-		"PUT /guarded/*":              {needs: "acquire", check: ofRecord},
-		"POST /guarded/*":             {needs: "acquire", check: ofRecord},
-		"DELETE /guarded/*":           {needs: "acquire", check: ofRecord},
-		"GET /history":                {needs: "read", check: ofHistory},
+		"GET /guarded/*":              {needs: "read", subject: recordOfPath, right: access.Read},
+		"PUT /guarded/*":              {needs: "acquire", subject: recordOfPath, right: access.Acquire},
+		"POST /guarded/*":             {needs: "acquire", subject: recordOfPath, right: access.Acquire},
+		"DELETE /guarded/*":           {needs: "acquire", subject: recordOfPath, right: access.Acquire},
+		"GET /history":                {needs: "read", subject: resourceOfQuery, right: access.Read},
 		"GET /events":                 {needs: "any known caller; it has events of resources that the caller may read"},
 		"GET /activity":               {needs: "any known caller; it names resources that the caller may read"},
 		"GET /":                       {needs: "nothing: it redirects to the console, or to the contract", open: true},
@@ -60,7 +66,7 @@ func decisions() map[string]decision {
 	}
 }
 
-// forbiddenError is errForbidden with what was missing.
+// forbiddenError is errForbidden with the missing right.
 type forbiddenError struct {
 	who      string
 	right    access.Right
@@ -80,108 +86,100 @@ func may(who *access.Identity, right access.Right, resource string) error {
 	return &forbiddenError{who: who.Name(), right: right, resource: resource}
 }
 
-func ofLock(_ *Server, _ http.ResponseWriter, who *access.Identity, r *http.Request) error {
-	resource, err := pathResource(r, "/locks/")
-	if err != nil {
-		return err
-	}
-	return may(who, access.Read, resource)
+func lockOfPath(_ *Server, w *exchange, r *http.Request) (err error) {
+	w.resource, err = pathResource(r, "/locks/")
+	return err
 }
 
-func ofRecord(_ *Server, _ http.ResponseWriter, who *access.Identity, r *http.Request) error {
-	right := access.Acquire
-	if r.Method == http.MethodGet || r.Method == http.MethodHead {
-		right = access.Read
-	}
-	resource, err := pathResource(r, guardedPrefix)
-	if err != nil {
-		return err
-	}
-	return may(who, right, resource)
+func recordOfPath(_ *Server, w *exchange, r *http.Request) (err error) {
+	w.resource, err = pathResource(r, guardedPrefix)
+	return err
 }
 
-func ofHistory(_ *Server, _ http.ResponseWriter, who *access.Identity, r *http.Request) error {
+func resourceOfQuery(_ *Server, w *exchange, r *http.Request) error {
 	params, err := query(r, historyParameters...)
 	if err != nil {
 		return err
 	}
-	if err := lockcore.ValidateResource(params["resource"]); err != nil {
-		return err
-	}
-	return may(who, access.Read, params["resource"])
+	w.resource = params["resource"]
+	return lockcore.ValidateResource(w.resource)
 }
 
-// ofLease refuses as if the lease had ended: only its caller may know that it
-// exists, and the Service refuses other callers in the same way. The handler gets the lease
-// as it is opened here.
-func ofLease(s *Server, w http.ResponseWriter, who *access.Identity, r *http.Request) error {
-	lease, err := namedLease(w, r)
-	if err != nil {
+// leaseOfHeader reads the lease id. Under access control it opens the id, because the id contains the lease's
+// resources.
+func leaseOfHeader(s *Server, w *exchange, r *http.Request) error {
+	id, err := header(r, wire.HeaderLease)
+	switch {
+	case err != nil:
 		return err
+	case id == "":
+		return badField(wire.HeaderLease, "is required: the lease_id of the lease")
 	}
-	opened, err := lease.open(lockcore.WithCaller(r.Context(), who.Name()), s.Service)
-	if err != nil {
-		return err
+	w.lease = named{caller: w.caller, id: id}
+	if w.who != nil {
+		_, err = w.lease.open(r.Context(), s.Service)
 	}
-	for _, part := range opened.Terms().Parts {
-		if !who.May(access.Acquire, part.Resource) {
-			return lockcore.ErrNotHeld
+	return err
+}
+
+// check refuses a caller without the right over the subject. For a lease, the refusal says that the lease has
+// ended: only its caller may know that it exists, and the Service refuses other callers in the same way.
+func (d *decision) check(w *exchange) error {
+	switch opened := w.lease.opened; {
+	case d.undecided:
+		return &forbiddenError{who: w.who.Name(), right: access.Admin}
+	case d.every && !w.who.MayAll(d.right):
+		return &forbiddenError{who: w.who.Name(), right: d.right, resource: "*"}
+	case d.every || d.right == access.None:
+		return nil
+	case opened == nil:
+		return may(w.who, d.right, w.resource)
+	default:
+		for _, part := range opened.Terms().Parts {
+			if !w.who.May(d.right, part.Resource) {
+				return lockcore.ErrNotHeld
+			}
 		}
+		return nil
 	}
-	if rw, ok := w.(*responder); ok {
-		rw.lease = lease
-	}
-	return nil
 }
 
-// currentLease is the path of the lease whose id is in the header Fencelock-Lease: a
-// path gets into access logs, and a lease id is a secret.
+// currentLease is the path for the lease whose id is in the header Fencelock-Lease. Paths appear in access
+// logs, so they must not contain lease ids, which are secret.
 const currentLease = "/leases/current"
 
-// named is a lease that a request names by its id.
+// named is a lease that a caller identifies by its id.
 type named struct {
+	caller lockcore.Caller
 	id     string
 	opened lockcore.OpenedLease // nil before the id is opened
 }
 
-// namedLease is the lease that the request names, which access control has opened if there is
-// any. The error is a *lockcore.FieldError.
-func namedLease(w http.ResponseWriter, r *http.Request) (named, error) {
-	if rw, ok := w.(*responder); ok && rw.lease.opened != nil {
-		return rw.lease, nil
-	}
-	id, err := header(r, wire.HeaderLease)
-	if err == nil && id == "" {
-		err = badField(wire.HeaderLease, "is required: the lease_id of the lease")
-	}
-	return named{id: id}, err
-}
-
-// open opens the id, once for all handlers of the request. Errors: of lockcore.Service.Open.
+// open opens the id, once for all handlers of the request. Errors: those of lockcore.Service.Open.
 func (n *named) open(ctx context.Context, service lockcore.Service) (lockcore.OpenedLease, error) {
 	if n.opened != nil {
 		return n.opened, nil
 	}
-	opened, err := service.Open(ctx, n.id)
+	opened, err := service.Open(ctx, n.caller, n.id)
 	if err == nil {
 		n.opened = opened
 	}
 	return opened, err
 }
 
-// authorize puts the table's decision before a handler.
+// authorize applies the table's decision before a handler.
 func (s *Server) authorize(method, pattern string, h handler) handler {
 	d, decided := decisions()[method+" "+pattern]
 	if !decided {
-		d.check = func(_ *Server, _ http.ResponseWriter, who *access.Identity, _ *http.Request) error {
-			return &forbiddenError{who: who.Name(), right: access.Admin}
-		}
+		d.undecided = true
 	}
 	switch {
 	case s.Access != nil && d.open:
 		h = s.unasked(d, h)
 	case s.Access != nil:
 		h = s.checked(d, h)
+	default:
+		h = s.free(d, h)
 	}
 	if d.act != "" {
 		h = s.audited(d.act, h)
@@ -189,29 +187,17 @@ func (s *Server) authorize(method, pattern string, h handler) handler {
 	return h
 }
 
-// checked authenticates the caller, and takes the decision.
-func (s *Server) checked(d decision, h handler) handler {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		part := partOf(r)
-		who, err := s.identify(r, part)
-		switch {
-		case d.optional && errors.Is(err, access.ErrNoCredentials):
-			return s.unasked(d, h)(w, r)
-		case err != nil:
-			return s.unauthenticated(w, r, err)
-		}
-		if rw, ok := w.(*responder); ok {
-			rw.who = who
-		}
-		if part == nil || !part.paid {
-			if err := who.Request(); err != nil {
-				connectionOf(r).slowDown() // a refusal costs the server as much as a stranger's
+// free serves every caller, without access control.
+func (s *Server) free(d decision, h handler) handler {
+	return func(w *exchange, r *http.Request) error {
+		w.caller = lockcore.Everyone
+		if !d.probe {
+			if err := s.admit(w, r); err != nil {
 				return err
 			}
 		}
-		connectionOf(r).trust()
-		if d.check != nil {
-			if err := d.check(s, w, who, r); err != nil {
+		if d.subject != nil {
+			if err := d.subject(s, w, r); err != nil {
 				return err
 			}
 		}
@@ -219,22 +205,62 @@ func (s *Server) checked(d decision, h handler) handler {
 	}
 }
 
-// identify authenticates the caller. That of a batch has been.
-func (s *Server) identify(r *http.Request, part *batchPart) (*access.Identity, error) {
-	if part != nil {
-		return part.who, nil
+// checked authenticates the caller and applies the decision.
+func (s *Server) checked(d decision, h handler) handler {
+	return func(w *exchange, r *http.Request) error {
+		who, err := s.identify(w, r)
+		switch {
+		case d.optional && errors.Is(err, access.ErrNoCredentials):
+			return s.unasked(d, h)(w, r)
+		case err != nil:
+			return s.unauthenticated(w, r, err)
+		}
+		w.who, w.caller = who, lockcore.CallerNamed(who.Name())
+		if err := s.counted(d, w, r); err != nil {
+			return err
+		}
+		connectionOf(r).trust(w.who.Name())
+		if d.subject != nil {
+			if err := d.subject(s, w, r); err != nil {
+				return err
+			}
+		}
+		if err := d.check(w); err != nil {
+			return err
+		}
+		return h(w, r)
+	}
+}
+
+// counted counts the request against the limits of its caller, unless its batch was counted, and against the
+// limits of the server, unless it is a probe.
+func (s *Server) counted(d decision, w *exchange, r *http.Request) error {
+	if w.part == nil || !w.part.paid {
+		if err := w.who.Request(); err != nil {
+			return err
+		}
+	}
+	if d.probe {
+		return nil
+	}
+	return s.admit(w, r)
+}
+
+// identify authenticates the caller. The caller of a batch is authenticated already.
+func (s *Server) identify(w *exchange, r *http.Request) (*access.Identity, error) {
+	if w.part != nil {
+		return w.part.who, nil
 	}
 	return s.Access.Identify(r)
 }
 
-// AuthorizeAdmin puts the admin listener's handler behind access control, for when
-// it is not on loopback: the metrics need the right to read everything, the rest
-// (profiles, which may hold secrets) the right to administer everything. Each
-// request for the rest is audited.
+// AuthorizeAdmin puts the admin listener's handler behind access control. It is for admin listeners that are
+// not on loopback. Metrics need the right to read everything. The rest (profiles, which may hold secrets)
+// needs the right to administer everything, and each request for it is written to the audit log.
 func (s *Server) AuthorizeAdmin(next http.Handler) http.Handler {
-	metrics := decision{check: mayAll(access.Read)}
-	profiles := decision{check: mayAll(access.Admin)}
-	pass := func(w http.ResponseWriter, r *http.Request) error {
+	metrics := decision{right: access.Read, every: true}
+	profiles := decision{right: access.Admin, every: true}
+	pass := func(w *exchange, r *http.Request) error {
 		next.ServeHTTP(w, r)
 		return nil
 	}
@@ -245,18 +271,9 @@ func (s *Server) AuthorizeAdmin(next http.Handler) http.Handler {
 	return router
 }
 
-func mayAll(right access.Right) func(*Server, http.ResponseWriter, *access.Identity, *http.Request) error {
-	return func(_ *Server, _ http.ResponseWriter, who *access.Identity, _ *http.Request) error {
-		if who.MayAll(right) {
-			return nil
-		}
-		return &forbiddenError{who: who.Name(), right: right, resource: "*"}
-	}
-}
-
-// unauthenticated refuses a caller that is not authenticated. Only the log says
-// why: an error of the library names what is wrong with a JWT, and never the JWT.
-func (s *Server) unauthenticated(w http.ResponseWriter, r *http.Request, err error) error {
+// unauthenticated refuses a caller that is not authenticated. Only the log contains the reason: the library's
+// error says what is wrong with a JWT, but does not contain the JWT.
+func (s *Server) unauthenticated(w *exchange, r *http.Request, err error) error {
 	challenge := `Bearer realm="fencelock"`
 	switch {
 	case errors.Is(err, access.ErrBadCredentials):
@@ -270,11 +287,10 @@ func (s *Server) unauthenticated(w http.ResponseWriter, r *http.Request, err err
 	return errUnauthorized
 }
 
-// whileAllowed serves a request that may stay open for long. Its context ends once
-// a new request would be refused, and its answer is then that refusal. h has to
-// release what it was granted meanwhile.
-func (s *Server) whileAllowed(w http.ResponseWriter, r *http.Request, still func(*access.Identity) error, h handler) error {
-	who := callerOf(w)
+// whileAllowed serves a long-lived request. When a new request would be refused, its context ends and it gets
+// that refusal as its response. h must then release what it was granted.
+func (s *Server) whileAllowed(w *exchange, r *http.Request, still func(*access.Identity) error, h handler) error {
+	who := w.who
 	if who == nil {
 		return h(w, r)
 	}
@@ -290,44 +306,22 @@ func (s *Server) whileAllowed(w http.ResponseWriter, r *http.Request, still func
 // anyName lets every authenticated caller continue.
 func anyName(*access.Identity) error { return nil }
 
-// callerOf is the authenticated caller, nil without access control.
-func callerOf(w http.ResponseWriter) *access.Identity {
-	if rw, ok := w.(*responder); ok {
-		return rw.who
-	}
-	return nil
-}
-
-// asCaller is the request's context for calls about leases, each of which is only
-// its caller's.
-func asCaller(w http.ResponseWriter, r *http.Request) context.Context {
-	return onBehalfOf(r.Context(), callerOf(w))
-}
-
-// onBehalfOf has calls under ctx made for leases of who; nil for no access control.
-func onBehalfOf(ctx context.Context, who *access.Identity) context.Context {
-	if who == nil {
-		return ctx
-	}
-	return lockcore.WithCaller(ctx, who.Name())
-}
-
-// mayRead says which resources the caller may read, by its rights at each call; nil
-// for all. It is safe for concurrent use.
-func (s *Server) mayRead(w http.ResponseWriter) func(resource string) bool {
+// mayRead returns a function that reports whether the caller may read a resource, by its rights at each call;
+// nil means all. The function is safe for concurrent use.
+func (s *Server) mayRead(w *exchange) func(resource string) bool {
 	if s.Access == nil {
 		return nil
 	}
-	who := callerOf(w)
+	who := w.who
 	return func(resource string) bool { return who.Now().May(access.Read, resource) }
 }
 
-// allowed refuses a caller without the right acquire over each resource.
-func (a *acquisition) allowed(who *access.Identity) error {
-	if a.Resource != "" && a.Slots == 0 {
-		return may(who, access.Acquire, a.Resource)
+// mayAcquire refuses a caller without the right acquire over each resource of the request.
+func mayAcquire(who *access.Identity, req *lockcore.Request) error {
+	if req.Resource != "" && req.Slots == 0 {
+		return may(who, access.Acquire, req.Resource)
 	}
-	for _, resource := range append(lockcore.SlotNames(a.Resource, a.Slots), a.Resources...) {
+	for _, resource := range append(lockcore.SlotNames(req.Resource, req.Slots), req.Resources...) {
 		if err := may(who, access.Acquire, resource); err != nil {
 			return err
 		}
@@ -338,8 +332,8 @@ func (a *acquisition) allowed(who *access.Identity) error {
 // audited writes a line to the audit log for each attempt at an administrative
 // act, with its result.
 func (s *Server) audited(act string, h handler) handler {
-	return func(w http.ResponseWriter, r *http.Request) (err error) {
-		result := "failed" // of a panic
+	return func(w *exchange, r *http.Request) (err error) {
+		result := "failed" // the result if the handler panics
 		defer func() { s.audit(w, r, act, result) }()
 		if err = h(w, r); err == nil {
 			result = "done"
@@ -350,17 +344,14 @@ func (s *Server) audited(act string, h handler) handler {
 	}
 }
 
-func (s *Server) audit(w http.ResponseWriter, r *http.Request, act, result string) {
+func (s *Server) audit(w *exchange, r *http.Request, act, result string) {
 	identity := "-" // without access control
-	if who := callerOf(w); who != nil {
+	if who := w.who; who != nil {
 		identity = who.Name()
 	}
-	resource := r.URL.Path // of the admin listener, whose paths hold no secret
+	resource := r.URL.Path // a path of the admin listener, which contains no secret
 	if r.URL.Path == breaksPath {
-		resource = ""
-		if rw, ok := w.(*responder); ok {
-			resource = rw.acted // "" if the request was refused before its body was read
-		}
+		resource = w.resource // "" if the request was refused before its body was read
 	}
 	s.Audit.LogAttrs(context.WithoutCancel(r.Context()), slog.LevelInfo, "audit",
 		slog.String("identity", identity),

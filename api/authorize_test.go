@@ -53,6 +53,7 @@ func requests(resource, lease string) map[string][]string {
 		"POST /cancel":                {"POST", "/cancel", `{"resource":"` + resource + `"}`, "Idempotency-Key: key"},
 		"GET /locks":                  {"GET", "/locks", ""},
 		"GET /locks/*":                {"GET", "/locks/" + resource, ""},
+		"GET /blocked":                {"GET", "/blocked?name=" + resource, ""},
 		"POST /breaks":                {"POST", "/breaks", `{"resource":"` + resource + `","any":true}`},
 		"GET /guarded":                {"GET", "/guarded", ""},
 		"GET /guarded/*":              {"GET", "/guarded/" + resource, ""},
@@ -117,6 +118,13 @@ const (
 	callsBegin = "<!-- calls: written by go test ./api -run TestEveryRouteIsDecided -update -->\n\n"
 	callsEnd   = "\n<!-- end of calls -->"
 )
+
+// A right is over something, which the decision's subject reads before the right is judged.
+func TestEveryRightHasASubject(t *testing.T) {
+	if routes := api.Baseless(); len(routes) > 0 {
+		t.Errorf("%v ask for a right, and say nothing of what it is over", routes)
+	}
+}
 
 // TestEveryRouteIsDecided fails for a route that nobody has thought about.
 func TestEveryRouteIsDecided(t *testing.T) {
@@ -220,7 +228,7 @@ func TestRights(t *testing.T) {
 }
 
 func TestSeveralResourcesNeedARightEach(t *testing.T) {
-	s := newService(t, &fake{acquire: func(_ context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+	s := newService(t, &fake{acquire: func(_ context.Context, req lockcore.Request) (lockcore.Lease, error) {
 		return lockcore.Lease{ID: leaseID, Parts: []lockcore.LeasePart{{Resource: req.Resources[0], Token: 1}, {Resource: req.Resources[1], Token: 1}}}, nil
 	}}, withAccess(t, line("w", "acquire=in/ read=*")))
 	s.call("POST", "/locks", `{"resources":["in/a","in/b"]}`, bearer("w")).wants(http.StatusCreated)
@@ -229,7 +237,7 @@ func TestSeveralResourcesNeedARightEach(t *testing.T) {
 }
 
 func TestSlotsNeedARightEach(t *testing.T) {
-	s := newService(t, &fake{acquire: func(context.Context, lockcore.AcquireRequest) (lockcore.Lease, error) {
+	s := newService(t, &fake{acquire: func(context.Context, lockcore.Request) (lockcore.Lease, error) {
 		return lockcore.Lease{ID: leaseID, Resource: "jobs#slot1", Token: 1}, nil
 	}}, withAccess(t, line("w", "none=jobs#slot2 acquire=jobs")))
 	s.call("POST", "/locks", `{"resource":"jobs","slots":1}`, bearer("w")).wants(http.StatusCreated)
@@ -404,6 +412,33 @@ func TestLeasesOfOneCaller(t *testing.T) {
 	eventually(t, "the lease's end makes room", func() bool { return take("d", 60000).status == http.StatusCreated })
 }
 
+// A lease of several resources counts each of them: the extension changes nothing, and its
+// release gives all of them back.
+func TestLimitsCountResources(t *testing.T) {
+	t.Parallel()
+	s := newRealService(t, withAccess(t, line("w", "acquire=* held=3"), line("v", "acquire=* waiters=3"), line("other", "acquire=*")))
+	take := func(who, body string) answered { return s.call("POST", "/locks", body, bearer(who)) }
+	two := decode[wire.Lease](take("w", `{"resources":["a","b"]}`).wants(http.StatusCreated))
+	take("w", `{"resources":["c","d"]}`).wants(http.StatusTooManyRequests).problem("lease-limit")
+	s.call("POST", "/leases/current/extend", "", bearer("w"), "Fencelock-Lease: "+two.LeaseID).wants(http.StatusOK)
+	take("w", `{"resource":"c"}`).wants(http.StatusCreated)
+	take("w", `{"resource":"d"}`).wants(http.StatusTooManyRequests).problem("lease-limit")
+	s.call("DELETE", "/leases/current", "", bearer("w"), "Fencelock-Lease: "+two.LeaseID).wants(http.StatusNoContent)
+	take("w", `{"resources":["a","b"]}`).wants(http.StatusCreated)
+
+	take("v", `{"resources":["e","f","g","h"],"wait_ms":1000}`).wants(http.StatusTooManyRequests).problem("waiter-limit")
+	e := decode[wire.Lease](take("other", `{"resource":"e"}`).wants(http.StatusCreated))
+	waited := make(chan int, 1)
+	go func() { waited <- take("v", `{"resources":["e","f"],"wait_ms":60000}`).status }()
+	eventually(t, "it waits", func() bool {
+		return decode[wire.Lock](s.call("GET", "/locks/e", "", bearer("other"))).Waiters == 1
+	})
+	take("v", `{"resources":["g","h"],"wait_ms":1000}`).wants(http.StatusTooManyRequests).problem("waiter-limit")
+	take("v", `{"resource":"g","wait_ms":1000}`).wants(http.StatusCreated)
+	s.call("DELETE", "/leases/current", "", bearer("other"), "Fencelock-Lease: "+e.LeaseID).wants(http.StatusNoContent)
+	want(t, "the wait for two", <-waited, http.StatusCreated)
+}
+
 // A released lease counts until its minimum hold is over, since nobody else gets the resource:
 // neither its extension nor another release makes room.
 func TestAMinimumHoldCounts(t *testing.T) {
@@ -449,7 +484,7 @@ func TestAMinimumHoldThatIsBroken(t *testing.T) {
 func TestCallerAtItsLimits(t *testing.T) {
 	for name, c := range map[string]struct{ rule, request, other, problem string }{
 		"leases":          {"held=1", `{"resource":"a"}`, `{"resource":"b"}`, "lease-limit"},
-		"several, leases": {"held=1", `{"resources":["a","b"]}`, `{"resource":"c"}`, "lease-limit"},
+		"several, leases": {"held=2", `{"resources":["a","b"]}`, `{"resource":"c"}`, "lease-limit"},
 		"slots, leases":   {"held=1", `{"resource":"a","slots":2}`, `{"resource":"a","slots":2}`, "lease-limit"},
 		"a wait, leases":  {"held=1", `{"resource":"a","wait_ms":1000}`, `{"resource":"b"}`, "lease-limit"},
 	} {
@@ -492,7 +527,7 @@ func TestCallerWithAllItsWaits(t *testing.T) {
 // A lease that another server granted counts from its extension here.
 func TestAnExtendedLeaseCounts(t *testing.T) {
 	s := newService(t, &fake{
-		acquire: func(_ context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+		acquire: func(_ context.Context, req lockcore.Request) (lockcore.Lease, error) {
 			return grant(req.Resource), nil
 		},
 		extend: func(id string, _ time.Duration) (lockcore.Lease, error) {

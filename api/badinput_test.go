@@ -197,7 +197,7 @@ func TestBodiesThatAreNotTaken(t *testing.T) {
 // A body whose length is not announced is measured while it is read.
 func TestChunkedBodyIsMeasured(t *testing.T) {
 	t.Parallel()
-	s := newService(t, &fake{acquire: func(_ context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+	s := newService(t, &fake{acquire: func(_ context.Context, req lockcore.Request) (lockcore.Lease, error) {
 		return grant(req.Resource), nil
 	}})
 	chunked := func(size int) int {
@@ -220,7 +220,7 @@ func TestChunkedBodyIsMeasured(t *testing.T) {
 func TestWhatIsHandedOnIsNotTheBuffer(t *testing.T) {
 	var value, metadata json.RawMessage
 	s := newService(t, &fake{
-		acquire: func(_ context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+		acquire: func(_ context.Context, req lockcore.Request) (lockcore.Lease, error) {
 			metadata = req.Metadata
 			return grant(req.Resource), nil
 		},
@@ -243,7 +243,7 @@ func TestWhatIsHandedOnIsNotTheBuffer(t *testing.T) {
 }
 
 func TestLargestBodyIsTaken(t *testing.T) {
-	s := newService(t, &fake{acquire: func(_ context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+	s := newService(t, &fake{acquire: func(_ context.Context, req lockcore.Request) (lockcore.Lease, error) {
 		want(t, "metadata", len(req.Metadata), 4096)
 		return grant(req.Resource), nil
 	}})

@@ -23,11 +23,11 @@ import (
 // MaxBatch bounds the operations of one POST /locks/batch.
 const MaxBatch = 128
 
-// Operations of a batch are requests of their own to the handlers of single ones, which
-// only do not come over a connection. So each is allowed, limited, counted and traced as
-// if it had been sent alone, and has the same outcome.
+// Each operation of a batch is passed to the handler of the corresponding single request, as a request that
+// comes over no connection. So it is authorized, limited, counted and traced as if it had been sent alone, and
+// has the same outcome.
 
-// batchBody is wire.Batch as the server reads it.
+// batchBody is the server's form of wire.Batch.
 type batchBody struct {
 	Operations []batchOperation `json:"operations"`
 }
@@ -39,7 +39,7 @@ type batchOperation struct {
 	Body           jsontext.Value `json:"body"`
 }
 
-// decodeBatch reads and checks the body of a batch, and leaves each operation's own to its
+// decodeBatch reads and checks the body of a batch. The body of each operation is left to that operation's
 // handler. The error is a *lockcore.FieldError.
 func decodeBatch(data []byte) ([]batchOperation, error) {
 	const field = "operations"
@@ -69,22 +69,16 @@ func decodeBatch(data []byte) ([]batchOperation, error) {
 	return body.Operations, nil
 }
 
-// batchPart is what a request knows that is an operation of a batch.
+// batchPart is set in the context of a request that is an operation of a batch.
 type batchPart struct {
 	who    *access.Identity // the batch's caller; nil without access control
-	paid   bool             // the batch itself was counted in its place
+	paid   bool             // the batch itself was counted instead
 	unread *unreadGrants
 }
 
 type batchPartKey struct{}
 
-// partOf is nil for a request that came by itself.
-func partOf(r *http.Request) *batchPart {
-	p, _ := r.Context().Value(batchPartKey{}).(*batchPart)
-	return p
-}
-
-// unreadGrants releases what a batch was granted when its answer is not delivered.
+// unreadGrants releases the grants of a batch if the batch's response is not delivered.
 type unreadGrants struct {
 	mu      sync.Mutex
 	release []func()
@@ -105,13 +99,13 @@ func (u *unreadGrants) releaseAll() {
 	running.Wait()
 }
 
-// undelivered has the grant released unless the batch's answer is delivered.
-func (s *Server) undelivered(p *batchPart, w http.ResponseWriter, r *http.Request, req acquisition, lease lockcore.Lease) {
-	p.unread.add(func() { s.releaseUnread(w, r, &req, lease) })
+// undelivered arranges that the grant is released unless the batch's response is delivered.
+func (s *Server) undelivered(w *exchange, r *http.Request, req lockcore.Request, lease lockcore.Lease) {
+	w.part.unread.add(func() { s.releaseUnread(w, r, &req, lease) })
 }
 
 // batch is POST /locks/batch.
-func (s *Server) batch(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) batch(w *exchange, r *http.Request) error {
 	for _, name := range []string{wire.HeaderIdempotencyKey, wire.HeaderLease} {
 		if len(r.Header[name]) > 0 {
 			return badField(name, "must not be sent with a batch: each operation has its own, in the body")
@@ -126,13 +120,16 @@ func (s *Server) batch(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if err := w.expense.take(int64(len(operations)) * resultBytes); err != nil {
+		return err
+	}
 	give, err := s.turns.take(r.Context(), shareholder(w, r), len(operations))
 	if err != nil {
 		return err
 	}
 	unread := new(unreadGrants)
+	defer give() // after the response is delivered
 	results := s.perform(w, r, operations, unread)
-	give()
 	if err = gone(r); err == nil {
 		err = s.deliverBatch(w, results)
 	}
@@ -142,21 +139,21 @@ func (s *Server) batch(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-func (s *Server) deliverBatch(w http.ResponseWriter, results []wire.BatchResult) error {
+func (s *Server) deliverBatch(w *exchange, results []wire.BatchResult) error {
 	if err := s.write(w, http.StatusOK, wire.TypeJSON, wire.BatchResults{Results: results}); err != nil {
 		return err
 	}
 	return http.NewResponseController(w).Flush()
 }
 
-// perform runs all operations at once.
-func (s *Server) perform(w http.ResponseWriter, r *http.Request, operations []batchOperation, unread *unreadGrants) []wire.BatchResult {
+// perform runs all operations concurrently.
+func (s *Server) perform(w *exchange, r *http.Request, operations []batchOperation, unread *unreadGrants) []wire.BatchResult {
 	results := make([]wire.BatchResult, len(operations))
 	id := w.Header()[wire.HeaderRequestID]
 	var running sync.WaitGroup
 	running.Add(len(operations))
 	for i, o := range operations {
-		part := &batchPart{who: callerOf(w), paid: i == 0, unread: unread}
+		part := &batchPart{who: w.who, paid: i == 0, unread: unread}
 		s.crew.run(func() {
 			defer running.Done()
 			results[i] = s.performOne(o.request(r, id, part))
@@ -166,8 +163,8 @@ func (s *Server) perform(w http.ResponseWriter, r *http.Request, operations []ba
 	return results
 }
 
-// performOne gives the result of one operation. One that was broken off is an internal
-// error, which nobody reads if the caller has hung up.
+// performOne returns the result of one operation. An operation that was aborted gives an internal error, which
+// nobody reads if the caller has hung up.
 func (s *Server) performOne(r *http.Request) (result wire.BatchResult) {
 	var answer recorder
 	defer func() {
@@ -176,7 +173,7 @@ func (s *Server) performOne(r *http.Request) (result wire.BatchResult) {
 			a.RequestID = r.Header.Get(wire.HeaderRequestID)
 			body, err := json.Marshal(a.Problem)
 			if err != nil {
-				panic(err) // it has nothing that JSON does not take
+				panic(err) // it contains only values that JSON can represent
 			}
 			result = wire.BatchResult{Status: a.Status, Body: body}
 		}
@@ -185,7 +182,7 @@ func (s *Server) performOne(r *http.Request) (result wire.BatchResult) {
 	return answer.result()
 }
 
-// request is the single request that does the same.
+// request makes the equivalent single request.
 func (o *batchOperation) request(batch *http.Request, id []string, part *batchPart) *http.Request {
 	header := http.Header{wire.HeaderRequestID: id}
 	method, path := http.MethodPost, "/locks"
@@ -205,7 +202,7 @@ func (o *batchOperation) request(batch *http.Request, id []string, part *batchPa
 		header["Content-Type"] = jsonBody
 	}
 	ctx := context.WithValue(batch.Context(), batchPartKey{}, part)
-	ctx = context.WithValue(ctx, chi.RouteCtxKey, nil) // else the router takes itself for mounted below the batch's route
+	ctx = context.WithValue(ctx, chi.RouteCtxKey, nil) // otherwise the router believes that it is mounted below the batch's route
 	r := &http.Request{
 		Method: method, URL: &url.URL{Path: path}, RequestURI: path,
 		Proto: batch.Proto, ProtoMajor: batch.ProtoMajor, ProtoMinor: batch.ProtoMinor,
@@ -233,10 +230,11 @@ func (a *recorder) WriteHeader(status int) { a.status = status }
 
 func (a *recorder) Write(p []byte) (int, error) { return a.body.Write(p) }
 
-// FlushError is for deliver: whether the answer arrives shows when the batch's is written.
+// FlushError succeeds: whether the response arrives is known only when the batch's response is written.
 func (a *recorder) FlushError() error { return nil }
 
-// SetReadDeadline and SetWriteDeadline set those of no connection: an error for each operation would cost more than its handler.
+// SetReadDeadline and SetWriteDeadline do nothing, because there is no connection. An error per operation
+// would cost more than its handler.
 func (a *recorder) SetReadDeadline(time.Time) error  { return nil }
 func (a *recorder) SetWriteDeadline(time.Time) error { return nil }
 

@@ -64,7 +64,7 @@ func wantResults(t *testing.T, results []wire.BatchResult, want ...string) {
 // Each operation has the outcome of the single request, in the order of the request.
 func TestBatch(t *testing.T) {
 	s := newService(t, &fake{
-		acquire: func(_ context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+		acquire: func(_ context.Context, req lockcore.Request) (lockcore.Lease, error) {
 			switch req.Resource {
 			case "held":
 				return lockcore.Lease{}, &lockcore.HeldError{Resource: "held", Remaining: 3 * time.Second}
@@ -145,7 +145,7 @@ func counted(t *testing.T, registry *prometheus.Registry, route string) (sum flo
 func TestBatchHasAKeyForEach(t *testing.T) {
 	var mu sync.Mutex
 	keys := make(map[string]string)
-	s := newService(t, &fake{acquire: func(_ context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+	s := newService(t, &fake{acquire: func(_ context.Context, req lockcore.Request) (lockcore.Lease, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		keys[req.Resource] = req.IdempotencyKey
@@ -206,7 +206,7 @@ func TestAResourceCalledBatch(t *testing.T) {
 func TestRightsAndLimitsInABatch(t *testing.T) {
 	var mu sync.Mutex
 	n := 0
-	s := newService(t, &fake{acquire: func(_ context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+	s := newService(t, &fake{acquire: func(_ context.Context, req lockcore.Request) (lockcore.Lease, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		n++
@@ -264,7 +264,7 @@ func TestUnreadGrantsOfABatchAreReleased(t *testing.T) {
 			ctx, leave := context.WithCancel(t.Context())
 			defer leave()
 			s := newService(t, &fake{
-				acquire: func(_ context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+				acquire: func(_ context.Context, req lockcore.Request) (lockcore.Lease, error) {
 					if req.Resource == "last" {
 						granted.Wait()
 						if leaves {
@@ -307,7 +307,7 @@ func TestTraceOfABatch(t *testing.T) {
 	exporter := tracetest.NewInMemoryExporter()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(exporter))
 	s := newService(t, &fake{
-		acquire: func(_ context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+		acquire: func(_ context.Context, req lockcore.Request) (lockcore.Lease, error) {
 			return grant(req.Resource), nil
 		},
 		release: func(context.Context, string) error { return nil },
@@ -373,7 +373,7 @@ func TestBatchesOfOneCallerLeaveRoom(t *testing.T) {
 	const most = 512 // operations of a caller
 	var running, peak atomic.Int64
 	begun, end := make(chan struct{}, 2*most), make(chan struct{})
-	s := newService(t, &fake{acquire: func(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+	s := newService(t, &fake{acquire: func(ctx context.Context, req lockcore.Request) (lockcore.Lease, error) {
 		if strings.HasPrefix(req.Resource, "other/") {
 			return grant(req.Resource), nil
 		}

@@ -76,7 +76,7 @@ func BenchmarkAcquireHandler(b *testing.B) {
 
 func benchmarkAcquire(b *testing.B, opts api.Options, authorization string) {
 	b.Helper()
-	opts.Service = &fake{acquire: func(_ context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+	opts.Service = &fake{acquire: func(_ context.Context, req lockcore.Request) (lockcore.Lease, error) {
 		return grant(req.Resource), nil
 	}}
 	handler := api.New(opts)

@@ -12,7 +12,7 @@ import (
 const breaksPath = "/breaks"
 
 // breakLock is POST /breaks.
-func (s *Server) breakLock(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) breakLock(w *exchange, r *http.Request) error {
 	resource, token, err := s.breakRequest(w, r)
 	if err != nil {
 		return err
@@ -27,9 +27,9 @@ func (s *Server) breakLock(w http.ResponseWriter, r *http.Request) error {
 	return noContent(w)
 }
 
-// breakRequest reads the resource, and the token of the lease to break: 0 for any. Only a
-// caller with the right admin over the resource may break its leases.
-func (s *Server) breakRequest(w http.ResponseWriter, r *http.Request) (string, fencing.Token, error) {
+// breakRequest reads the resource, and the token of the lease to break; 0 means any. Only a caller with the
+// right admin over the resource may break its leases.
+func (s *Server) breakRequest(w *exchange, r *http.Request) (string, fencing.Token, error) {
 	buf := s.buffer()
 	defer s.recycle(buf)
 	if err := readBody(w, r, buf, false); err != nil {
@@ -39,11 +39,9 @@ func (s *Server) breakRequest(w http.ResponseWriter, r *http.Request) (string, f
 	if err != nil {
 		return "", 0, err
 	}
-	if rw, ok := w.(*responder); ok {
-		rw.acted = resource
-	}
+	w.resource = resource
 	if s.Access != nil {
-		err = may(callerOf(w), access.Admin, resource)
+		err = may(w.who, access.Admin, resource)
 	}
 	return resource, token, err
 }

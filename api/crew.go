@@ -2,14 +2,14 @@ package api
 
 import "time"
 
-// crew runs the operations of batches. Its goroutines are kept for the next ones: the handlers
-// need a large stack, and a goroutine that is new to each operation would grow it there.
+// crew runs the operations of batches in goroutines that are reused. The handlers need a large stack, which a
+// new goroutine for each operation would have to grow again.
 type crew chan func()
 
-// idleFor is how long a goroutine waits for its next operation. Below load of batches none is left.
+// idleFor is how long a goroutine waits for its next operation. Without batches, all goroutines end.
 const idleFor = time.Second
 
-// run runs f at once, in a goroutine that is idle or a new one.
+// run runs f at once, in an idle goroutine or a new one.
 func (c crew) run(f func()) {
 	select {
 	case c <- f:

@@ -18,8 +18,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// acquireBody is wire.AcquireRequest as the server reads it: a pointer is nil for a
-// member that is absent.
+// acquireBody is the server's form of wire.AcquireRequest: a pointer is nil if its field is absent.
 type acquireBody struct {
 	Resource  *string        `json:"resource"`
 	Resources []string       `json:"resources"`
@@ -32,43 +31,35 @@ type acquireBody struct {
 	Metadata  jsontext.Value `json:"metadata"`
 }
 
-// acquisition is an acquire request.
-type acquisition struct {
-	lockcore.AcquireRequest
-	namesWait bool // wait_ms was given: Prefer is not a substitute for it
-}
-
-// decodeAcquire reads the body of POST /locks, and checks it against the limits. The error has a
-// *lockcore.FieldError.
-func decodeAcquire(data []byte, limits lockcore.Limits) (req acquisition, err error) {
+// decodeAcquire reads the body of POST /locks. namesWait reports whether the body has a wait_ms, which Prefer
+// does not replace. The error is a *lockcore.FieldError.
+func decodeAcquire(data []byte) (req lockcore.Request, namesWait bool, err error) {
 	var body acquireBody
 	if err := decodeJSON(data, &body); err != nil {
-		return req, err
+		return req, false, err
 	}
 	switch {
 	case body.Resource == nil && body.Resources == nil:
-		return req, badField("resource", "is required, or resources")
+		return req, false, badField("resource", "is required, or resources")
 	case body.Resource == nil:
 		req.Resources = body.Resources
 	case body.Resources != nil:
-		return req, badField("resources", "must not be given together with resource")
+		return req, false, badField("resources", "must not be given together with resource")
 	default:
 		req.Resource = *body.Resource
 	}
 	req.Slots = slots(body.Slots)
 	req.TTL, req.Wait = ttlOf(body.TTLMS), millis(body.WaitMS)
 	req.MinHold, req.MaxHold = millis(body.MinHoldMS), millis(body.MaxHoldMS)
-	req.namesWait = body.WaitMS != nil
 	req.Holder = body.Holder
 	if body.Metadata.Kind() != 'n' {
 		req.Metadata = []byte(body.Metadata)
 	}
-	checked := req.AcquireRequest // the Service makes its own of it
-	return req, limits.Check(&checked)
+	return req, body.WaitMS != nil, nil
 }
 
-// decodeExtend reads and checks the body of an extend; an empty one asks for
-// the lease's last TTL (0). The error is a *lockcore.FieldError.
+// decodeExtend reads and checks the body of an extend. An empty body means the lease's last TTL (0). The error
+// is a *lockcore.FieldError.
 func decodeExtend(data []byte, limits lockcore.Limits) (time.Duration, error) {
 	if len(data) == 0 {
 		return 0, nil
@@ -82,15 +73,15 @@ func decodeExtend(data []byte, limits lockcore.Limits) (time.Duration, error) {
 	return ttl, err
 }
 
-// breakBody is wire.BreakRequest as the server reads it.
+// breakBody is the server's form of wire.BreakRequest.
 type breakBody struct {
 	Resource     *string `json:"resource"`
 	FencingToken *int64  `json:"fencing_token"`
 	Any          *bool   `json:"any"`
 }
 
-// decodeBreak reads and checks the body of a break: its resource, and the token of the lease
-// to break, 0 for any. The error is a *lockcore.FieldError.
+// decodeBreak reads and checks the body of a break: its resource, and the token of the lease to break, or 0
+// for any lease. The error is a *lockcore.FieldError.
 func decodeBreak(data []byte) (resource string, token fencing.Token, err error) {
 	var body breakBody
 	if err := decodeJSON(data, &body); err != nil {
@@ -127,8 +118,8 @@ func decodeValue(data []byte) ([]byte, error) {
 	return value, err
 }
 
-// slots is the number of slots that a request names, 0 if it names none: a 0 that it names is
-// out of bounds.
+// slots returns the number of slots in a request, or 0 if the field is absent. An explicit 0 becomes an
+// out-of-bounds value.
 func slots(named *int) int {
 	switch {
 	case named == nil:
@@ -139,7 +130,8 @@ func slots(named *int) int {
 	return *named
 }
 
-// ttlOf is the TTL that a request names, 0 if it names none: a 0 that it names is out of bounds.
+// ttlOf returns the TTL in a request, or 0 if the field is absent. An explicit 0 becomes an out-of-bounds
+// value.
 func ttlOf(ms *int64) time.Duration {
 	if ms != nil && *ms == 0 {
 		return -1
@@ -147,8 +139,8 @@ func ttlOf(ms *int64) time.Duration {
 	return millis(ms)
 }
 
-// millis is a duration, 0 if it is not given. One that is too long for a Duration is out of all
-// bounds, as the longest.
+// millis converts milliseconds, 0 if absent. A value that is too long for a Duration becomes the longest one,
+// which is out of every bound.
 func millis(ms *int64) time.Duration {
 	if ms == nil {
 		return 0
@@ -157,12 +149,12 @@ func millis(ms *int64) time.Duration {
 	return time.Duration(max(-longest, min(*ms, longest))) * time.Millisecond
 }
 
-// strict refuses unknown members. Package json refuses by itself a name that occurs
-// twice or in other case, invalid UTF-8, and anything after the value.
+// strict refuses unknown fields. Package json by default refuses a name that occurs twice or in another case,
+// invalid UTF-8, and anything after the value.
 var strict = json.RejectUnknownMembers(true)
 
-// strictNulls also refuses null, since a member without a value is left out.
-// Only what may be any JSON value may be null.
+// strictNulls also refuses null, because absent fields must be omitted. Only fields that accept any JSON value
+// may be null.
 var strictNulls = json.JoinOptions(strict, json.WithUnmarshalers(json.UnmarshalFromFunc(
 	func(dec *jsontext.Decoder, into any) error {
 		if _, anything := into.(*jsontext.Value); anything || dec.PeekKind() != 'n' {
@@ -178,7 +170,7 @@ func decodeJSON(data []byte, into any) error {
 		return badField(fieldBody, fmt.Sprintf("is not valid JSON: nested deeper than %d levels at byte %d", MaxBodyDepth, offset))
 	}
 	options := strict
-	if bytes.Contains(data, []byte("null")) { // seldom, and looking at each value costs twice the time
+	if bytes.Contains(data, []byte("null")) { // null is rare, and checking each value doubles the time
 		options = strictNulls
 	}
 	if err := json.Unmarshal(data, into, options); err != nil {
@@ -187,8 +179,8 @@ func decodeJSON(data []byte, into any) error {
 	return nil
 }
 
-// tooDeep says whether arrays and objects nest deeper than MaxBodyDepth, and
-// at which byte. Package json has a limit of its own, ten thousand.
+// tooDeep reports whether arrays and objects nest deeper than MaxBodyDepth, and at which byte. Package json's
+// own limit is ten thousand.
 func tooDeep(data []byte) (offset int64, deep bool) {
 	if bytes.Count(data, []byte("["))+bytes.Count(data, []byte("{")) <= MaxBodyDepth {
 		return 0, false // nearly always
@@ -196,7 +188,7 @@ func tooDeep(data []byte) (offset int64, deep bool) {
 	dec := jsontext.NewDecoder(bytes.NewReader(data))
 	for {
 		if _, err := dec.ReadToken(); err != nil {
-			return 0, false // the end, or what is explained better when it is decoded
+			return 0, false // the end, or an error that decoding explains better
 		}
 		if dec.StackDepth() > MaxBodyDepth {
 			return dec.InputOffset() - 1, true
@@ -204,7 +196,7 @@ func tooDeep(data []byte) (offset int64, deep bool) {
 	}
 }
 
-// explain says which field an error of package json is about, what is wrong and where.
+// explain converts an error of package json: which field is wrong, why, and where.
 func explain(err error) *lockcore.FieldError {
 	var syntax *jsontext.SyntacticError
 	var semantic *json.SemanticError
@@ -234,7 +226,7 @@ func syntaxReason(err *jsontext.SyntacticError) string {
 	return err.Err.Error()
 }
 
-// wanted says in JSON's words what decodes into a type.
+// wanted names, in JSON's terms, the values that decode into a type.
 func wanted(t reflect.Type) string {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -261,7 +253,7 @@ func unknownField(name string) *lockcore.FieldError {
 	return badField(clip(name), "is not a field of this request")
 }
 
-// clip shortens a name that a caller chose, so that an answer stays short.
+// clip shortens a name that a caller chose, to keep the response short.
 func clip(name string) string {
 	const maxBytes = 64
 	return strings.ToValidUTF8(name[:min(len(name), maxBytes)], "…")

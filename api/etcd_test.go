@@ -23,7 +23,7 @@ func TestServiceOnEtcd(t *testing.T) {
 		url := etcd.URL("suite/" + t.Name())
 		var both [2]remote
 		for i := range both {
-			both[i].s = serveNode(t, openEtcd(t, url), nil, withAccess(t, lines...))
+			both[i].s = serveNode(t, openEtcd(t, url), withAccess(t, lines...))
 			both[i].Service = both[i].s.handler.Service
 		}
 		return &turns{Service: both[0].Service, both: both}

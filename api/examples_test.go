@@ -13,6 +13,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -130,8 +131,8 @@ func exampleRefusals() map[string]func(*testing.T) answered {
 			t.Helper()
 			hub, option := withEvents(t)
 			s := newService(t, &fake{}, option)
-			for range 256 {
-				if _, err := hub.Listen(); err != nil {
+			for i := range 256 {
+				if _, err := hub.Listen(strconv.Itoa(i), true); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -229,7 +230,7 @@ func failing(err error) func(*testing.T) answered {
 	return func(t *testing.T) answered {
 		t.Helper()
 		s := newService(t, &fake{
-			acquire: func(context.Context, lockcore.AcquireRequest) (lockcore.Lease, error) { return lockcore.Lease{}, err },
+			acquire: func(context.Context, lockcore.Request) (lockcore.Lease, error) { return lockcore.Lease{}, err },
 			extend:  func(string, time.Duration) (lockcore.Lease, error) { return lockcore.Lease{}, err },
 			read:    func(string) (fencing.Record, error) { return fencing.Record{}, err },
 		})

@@ -51,10 +51,15 @@ func ProblemText(slug string) (string, error) {
 	return string(text), err
 }
 
-// DecodeAcquire is the decoder of POST /locks.
-func DecodeAcquire(body []byte, limits lockcore.Limits) (lockcore.AcquireRequest, error) {
-	req, err := decodeAcquire(body, limits)
-	return req.AcquireRequest, err
+// DecodeAcquire decodes and checks the body of POST /locks.
+func DecodeAcquire(body []byte, limits lockcore.Limits) (lockcore.Request, error) {
+	req, _, err := decodeAcquire(body)
+	if err != nil {
+		return req, err
+	}
+	req.Caller = lockcore.Everyone
+	err = limits.Check(&req)
+	return req, err
 }
 
 // DecodeValue is the decoder of PUT /guarded/….
@@ -80,6 +85,17 @@ func Decisions() map[string]string {
 		list[route] = d.needs
 	}
 	return list
+}
+
+// Baseless lists the routes whose callers need a right over something that no subject reads:
+// their right would be judged over the resource "".
+func Baseless() (routes []string) {
+	for route, d := range decisions() {
+		if d.right != access.None && !d.every && d.subject == nil {
+			routes = append(routes, route)
+		}
+	}
+	return routes
 }
 
 // BodyTimeout is how long a body may take to arrive.

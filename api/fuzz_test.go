@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -45,13 +46,14 @@ func FuzzAcquireRequest(f *testing.F) {
 		if err != nil && (!errors.As(err, &field) || field.Field == "" || !utf8.ValidString(field.Field)) {
 			t.Fatalf("%q: %v names no field", body, err)
 		}
-		if err == nil && (got.Resource != wanted.Resource || got.TTL != wanted.TTL || got.Wait != wanted.Wait || got.Slots != wanted.Slots || got.Holder != wanted.Holder || !slices.Equal(got.Resources, wanted.Resources) || !bytes.Equal(got.Metadata, wanted.Metadata)) {
+		slices.Sort(wanted.Resources)
+		if err == nil && (got.Resource != wanted.Resource || got.TTL != cmp.Or(wanted.TTL, limits.DefaultTTL) || got.Wait != wanted.Wait || got.Slots != wanted.Slots || got.Holder != wanted.Holder || !slices.Equal(got.Resources, wanted.Resources) || !bytes.Equal(got.Metadata, wanted.Metadata)) {
 			t.Fatalf("%q reads as %+v, want %+v", body, got, wanted)
 		}
 	})
 }
 
-func naiveAcquire(body []byte) (req lockcore.AcquireRequest, err error) {
+func naiveAcquire(body []byte) (req lockcore.Request, err error) {
 	if err := naiveCheck(body); err != nil {
 		return req, err
 	}
@@ -121,7 +123,7 @@ func naiveAcquire(body []byte) (req lockcore.AcquireRequest, err error) {
 }
 
 // naiveTTL is the TTL of a request, by default 30 seconds.
-func naiveTTL(req lockcore.AcquireRequest) time.Duration {
+func naiveTTL(req lockcore.Request) time.Duration {
 	if req.TTL == 0 {
 		return 30 * time.Second
 	}

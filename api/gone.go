@@ -11,36 +11,32 @@ import (
 	"time"
 )
 
-// errHungUp: the caller has closed its connection, although net/http has not
-// noticed yet.
+// errHungUp: the caller has closed its connection, although net/http has not noticed that yet.
 var errHungUp = errors.New("the caller has hung up")
 
-// socket is the TCP connection below a request, also below TLS.
+// socket is the TCP connection of a request, below TLS if there is TLS.
 type socket struct {
 	conn net.Conn
 	raw  syscall.RawConn
 
-	paced     *pacedConn   // nil where it is not a Listener's
-	strangers atomic.Int32 // that are being answered over it
+	paced     *pacedConn             // nil if no Listener accepted it
+	strangers atomic.Int32           // strangers that are being served over it
+	caller    atomic.Pointer[string] // the only caller with credentials; "" if there are several
 }
 
 type socketKey struct{}
 
-// ConnContext is for http.Server.ConnContext. With it a caller that hangs up is
-// noticed where net/http does not notice it, or too late:
+// ConnContext is for http.Server.ConnContext. With it the server notices that a caller hangs up in two
+// cases in which net/http notices it too late or never:
 //
-//   - In the moment of a grant. net/http notices by a goroutine of its own, a
-//     moment later, and an answer that is written in that moment is a lease that
-//     no client knows of, which blocks the resource for all of its TTL.
-//   - After a byte of the caller's next request: net/http stops to read until the
-//     present one is answered, and a request that waits would be granted a lease
-//     that no client knows of.
+//   - At the moment of a grant. net/http notices a hang-up in another goroutine, a moment later. A response
+//     that is written in this moment is a lease that no client knows of, which blocks the resource for all
+//     of its TTL.
+//   - After a byte of the caller's next request. net/http then stops reading until the present request has
+//     its response, so a waiting request would be granted a lease that no client knows of.
 func ConnContext(ctx context.Context, c net.Conn) context.Context {
-	var paced *pacedConn
+	paced := pacedBelow(c)
 	for {
-		if found, ok := c.(*pacedConn); ok {
-			paced = found
-		}
 		above, ok := c.(interface{ NetConn() net.Conn }) // TLS, strictConn, pacedConn
 		if !ok {
 			break
@@ -55,8 +51,8 @@ func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-// socketOf is nil where there is none of the request's own: an HTTP/2 connection
-// is shared, is always read, and its streams are ended by messages.
+// socketOf returns the request's own connection, or nil if it has none: an HTTP/2 connection is shared,
+// net/http always reads it, and messages end its streams.
 func socketOf(r *http.Request) *socket {
 	s, _ := r.Context().Value(socketKey{}).(*socket)
 	if r.ProtoMajor != 1 {
@@ -65,8 +61,7 @@ func socketOf(r *http.Request) *socket {
 	return s
 }
 
-// gone says why the caller cannot read an answer any more, nil if it can as
-// far as this machine knows.
+// gone returns why the caller cannot read a response any more; nil if it can, as far as this machine knows.
 func gone(r *http.Request) error {
 	if err := r.Context().Err(); err != nil {
 		return err
@@ -83,11 +78,11 @@ func gone(r *http.Request) error {
 	return nil
 }
 
-// watchAfter is how long a request waits before its connection is watched
-// besides net/http. A shorter wait is not worth a goroutine.
+// watchAfter is how long a request waits before its connection is watched in addition to net/http. Shorter
+// waits are not worth a goroutine.
 const watchAfter = 250 * time.Millisecond
 
-// hangUpWatch notices a caller that hangs up after a byte of its next request.
+// hangUpWatch notices a caller that hangs up after sending a byte of its next request.
 type hangUpWatch struct {
 	socket *socket
 	leave  context.CancelFunc
@@ -95,12 +90,12 @@ type hangUpWatch struct {
 	ended  chan struct{} // closed when watch has ended
 
 	mu      sync.Mutex
-	reads   bool // it has the connection to itself: net/http reads no more
+	reads   bool // it alone reads the connection: net/http has stopped
 	stopped bool
 }
 
-// untilHangUp gives a context that ends when the request's does, or when its
-// caller hangs up. stop has to be called before the request is answered.
+// untilHangUp returns a context that ends with the request's context, or when its caller hangs up. Call
+// stop before the response is written.
 func untilHangUp(ctx context.Context, r *http.Request) (_ context.Context, stop func()) {
 	s := socketOf(r)
 	if s == nil {
@@ -112,9 +107,9 @@ func untilHangUp(ctx context.Context, r *http.Request) (_ context.Context, stop 
 	return ctx, w.stop
 }
 
-// watch waits for net/http to give up the right to read from the connection. It
-// gets it when net/http has taken a byte, or reads no more because the request is
-// answered. It reads nothing: the runtime wakes it whenever something happens.
+// watch waits for the right to read from the connection. It gets that right when net/http has read a byte, or
+// when net/http stops reading because the response is written. It reads nothing: the runtime wakes it
+// whenever the state of the connection changes.
 func (w *hangUpWatch) watch() {
 	defer close(w.ended)
 	_ = w.socket.raw.Read(func(fd uintptr) (done bool) { // an error means closed, or stopped
@@ -129,7 +124,7 @@ func (w *hangUpWatch) watch() {
 	})
 }
 
-// stop leaves the connection to net/http alone.
+// stop leaves the connection to net/http again.
 func (w *hangUpWatch) stop() {
 	defer w.leave()
 	if w.timer.Stop() {
@@ -140,9 +135,9 @@ func (w *hangUpWatch) stop() {
 	reads := w.reads
 	w.mu.Unlock()
 	if !reads {
-		return // it ends as soon as net/http stops to read
+		return // it ends as soon as net/http stops reading
 	}
-	_ = w.socket.conn.SetReadDeadline(time.Unix(1, 0)) // wakes it; a closed connection has woken it already
+	_ = w.socket.conn.SetReadDeadline(time.Unix(1, 0)) // wakes watch; if the connection is closed, it is awake already
 	<-w.ended
 	_ = w.socket.conn.SetReadDeadline(time.Time{})
 }

@@ -2,5 +2,5 @@
 
 package api
 
-// hungUp leaves it to net/http to notice a caller that has gone.
+// hungUp always returns false: on this system only net/http notices that a caller has hung up.
 func hungUp(uintptr) bool { return false }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fencelock/fencelock/api/access"
 	"github.com/fencelock/fencelock/api/events"
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/fencing"
@@ -17,22 +18,25 @@ import (
 
 const guardedPrefix = "/guarded/"
 
-// readRecord is GET /guarded/{resource}. It refuses a token, which only a claim takes.
-func (s *Server) readRecord(w http.ResponseWriter, r *http.Request) error {
-	resource, err := pathResource(r, guardedPrefix)
-	if err != nil {
-		return err
-	}
+// readRecord is GET /guarded/{resource}. It refuses a request with a token, because only a claim takes one.
+func (s *Server) readRecord(w *exchange, r *http.Request) error {
 	if len(r.Header[wire.HeaderFencingToken]) > 0 {
 		return badField(wire.HeaderFencingToken, "must not be sent with GET, which claims nothing: POST does")
 	}
-	return s.withRecord(w, r, "", func(ctx context.Context, guard fencing.Guard) (fencing.Record, error) {
-		return guard.Read(ctx, resource)
-	})
+	ctx, end, err := s.guard.begin(r.Context())
+	if err != nil {
+		return err
+	}
+	record, err := s.Guard.Read(ctx, w.resource)
+	err = end(err)
+	if err != nil {
+		return err
+	}
+	return s.answerRecord(w, record)
 }
 
-// listRecords is GET /guarded. A cursor is the last resource of a page, which its caller may read.
-func (s *Server) listRecords(w http.ResponseWriter, r *http.Request) error {
+// listRecords is GET /guarded. A cursor is the last resource of a page, which the caller may see anyway.
+func (s *Server) listRecords(w *exchange, r *http.Request) error {
 	params, err := query(r, recordParameters...)
 	if err != nil {
 		return err
@@ -45,12 +49,12 @@ func (s *Server) listRecords(w http.ResponseWriter, r *http.Request) error {
 	if err := errors.Join(lockcore.ValidateText("prefix", prefix, 0), lockcore.ValidateText("cursor", after, 0)); err != nil {
 		return err
 	}
-	var records []fencing.Record
-	more := false
-	err = s.withGuard(r, func(ctx context.Context, guard fencing.Guard) (err error) {
-		records, more, err = readable(ctx, guard, s.mayRead(w), prefix, after, limit)
+	ctx, end, err := s.guard.begin(r.Context())
+	if err != nil {
 		return err
-	})
+	}
+	records, more, err := readable(ctx, s.Guard, s.mayRead(w), prefix, after, limit)
+	err = end(err)
 	if err != nil {
 		return err
 	}
@@ -64,7 +68,7 @@ func (s *Server) listRecords(w http.ResponseWriter, r *http.Request) error {
 	return s.write(w, http.StatusOK, wire.TypeJSON, page)
 }
 
-// readable lists records that show accepts, nil for all, and whether more may follow.
+// readable returns up to limit records that show accepts (nil accepts all), and whether more may follow.
 func readable(ctx context.Context, guard fencing.Guard, show func(string) bool, prefix, after string, limit int) (found []fencing.Record, more bool, err error) {
 	for {
 		records, err := guard.Records(ctx, prefix, after, MaxPage)
@@ -86,101 +90,114 @@ func readable(ctx context.Context, guard fencing.Guard, show func(string) bool, 
 	}
 }
 
-// claimRecord is POST /guarded/{resource}: it raises the mark before the
-// holder's first read, so that a read-modify-write under a lock loses nothing.
-func (s *Server) claimRecord(w http.ResponseWriter, r *http.Request) error {
-	resource, token, err := s.resourceUnderToken(r)
-	if err != nil {
-		return err
-	}
-	if r.ContentLength != 0 {
-		return badField(fieldBody, "must be empty: a claim takes none")
-	}
-	return s.change(w, r, fencing.KindClaim, resource, 0, func(ctx context.Context, guard fencing.Guard) (fencing.Record, error) {
-		return guard.Claim(ctx, resource, token)
-	})
+// attempt is a requested claim of a record, or a requested write to it.
+type attempt struct {
+	kind     fencing.AttemptKind
+	resource string
+	token    fencing.Token
+	value    []byte // of a write; nil removes the value
 }
 
-// writeRecord is PUT /guarded/{resource}.
-func (s *Server) writeRecord(w http.ResponseWriter, r *http.Request) error {
-	resource, token, err := s.resourceUnderToken(r)
+// changeRecord is POST, PUT and DELETE /guarded/{resource}: a claim, a write, and the removal of the value.
+// A claim raises the mark before the holder's first read, so that a read-modify-write under a lock loses no
+// change.
+func (s *Server) changeRecord(w *exchange, r *http.Request) error {
+	a, err := s.attemptOf(w, r)
 	if err != nil {
 		return err
 	}
+	ctx, end, err := s.guard.begin(r.Context())
+	if err != nil {
+		return err
+	}
+	record, err := s.carryOut(ctx, w.who, a)
+	err = end(err)
+	if err != nil {
+		s.countStale(a.kind, err)
+		return err
+	}
+	return s.answerRecord(w, record)
+}
+
+// attemptOf reads the attempt from a request, and checks the token's proof.
+func (s *Server) attemptOf(w *exchange, r *http.Request) (a attempt, err error) {
+	a.kind, a.resource = fencing.KindWrite, w.resource
+	if a.token, err = s.provenToken(r, a.resource); err != nil {
+		return a, err
+	}
+	switch r.Method {
+	case http.MethodPut:
+		a.value, err = s.value(w, r)
+	case http.MethodPost:
+		a.kind, err = fencing.KindClaim, noBody(r, "a claim")
+	case http.MethodDelete:
+		err = noBody(r, "a delete")
+	}
+	return a, err
+}
+
+func (s *Server) provenToken(r *http.Request, resource string) (fencing.Token, error) {
+	text, err := header(r, wire.HeaderFencingToken)
+	if err != nil {
+		return 0, err
+	}
+	if len(r.Header[wire.HeaderFencingToken]) == 0 {
+		return 0, errTokenRequired
+	}
+	token, err := fencing.ParseToken(text)
+	if err != nil {
+		return 0, err
+	}
+	return token, s.checkProof(r, resource, token)
+}
+
+func (s *Server) value(w *exchange, r *http.Request) ([]byte, error) {
 	buf := s.buffer()
 	defer s.recycle(buf)
 	if err := readBody(w, r, buf, false); err != nil {
-		return err
+		return nil, err
 	}
-	value, err := decodeValue(buf.Bytes())
-	if err != nil {
-		return err
-	}
-	return s.change(w, r, fencing.KindWrite, resource, int64(len(value)), func(ctx context.Context, guard fencing.Guard) (fencing.Record, error) {
-		return guard.Write(ctx, resource, token, value)
-	})
+	return decodeValue(buf.Bytes())
 }
 
-// deleteRecord is DELETE /guarded/{resource}: a write of nothing.
-func (s *Server) deleteRecord(w http.ResponseWriter, r *http.Request) error {
-	resource, token, err := s.resourceUnderToken(r)
-	if err != nil {
-		return err
-	}
+func noBody(r *http.Request, what string) error {
 	if r.ContentLength != 0 {
-		return badField(fieldBody, "must be empty: a delete takes none")
+		return badField(fieldBody, "must be empty: "+what+" takes none")
 	}
-	return s.change(w, r, fencing.KindWrite, resource, 0, func(ctx context.Context, guard fencing.Guard) (fencing.Record, error) {
-		return guard.Delete(ctx, resource, token)
-	})
+	return nil
 }
 
-// change is withRecord within the limits of what the guard keeps: for a claim, or a write of so many bytes.
-func (s *Server) change(w http.ResponseWriter, r *http.Request, kind fencing.AttemptKind, resource string, bytes int64, op func(context.Context, fencing.Guard) (fencing.Record, error)) error {
-	return s.withRecord(w, r, kind, func(ctx context.Context, guard fencing.Guard) (fencing.Record, error) {
-		if err := s.records.admit(ctx, resource, bytes); err != nil {
-			return fencing.Record{}, err
-		}
-		undo, err := s.records.take(callerOf(w), resource, bytes, kind)
-		if err != nil {
-			return fencing.Record{}, err
-		}
-		record, err := op(ctx, guard)
-		if errors.Is(err, fencing.ErrStaleToken) { // any other failure leaves in doubt whether it took effect
-			undo()
-		}
-		return record, err
-	})
+// carryOut makes the attempt within the limits of what the guard keeps.
+func (s *Server) carryOut(ctx context.Context, who *access.Identity, a attempt) (fencing.Record, error) {
+	bytes := int64(len(a.value))
+	if err := s.records.admit(ctx, a.resource, bytes); err != nil {
+		return fencing.Record{}, err
+	}
+	undo, err := s.records.take(who, a.resource, bytes, a.kind)
+	if err != nil {
+		return fencing.Record{}, err
+	}
+	record, err := a.on(ctx, s.Guard)
+	if errors.Is(err, fencing.ErrStaleToken) { // after any other error, the attempt may have taken effect
+		undo()
+	}
+	return record, err
 }
 
-// resourceUnderToken is the record that the path names, and the request's token for it, whose proof it checks.
-func (s *Server) resourceUnderToken(r *http.Request) (resource string, token fencing.Token, err error) {
-	resource, err = pathResource(r, guardedPrefix)
-	if err != nil {
-		return "", 0, err
+func (a attempt) on(ctx context.Context, guard fencing.Guard) (fencing.Record, error) {
+	switch {
+	case a.kind == fencing.KindClaim:
+		return guard.Claim(ctx, a.resource, a.token)
+	case a.value == nil:
+		return guard.Delete(ctx, a.resource, a.token)
 	}
-	text, err := header(r, wire.HeaderFencingToken)
-	if err != nil {
-		return "", 0, err
-	}
-	if len(r.Header[wire.HeaderFencingToken]) == 0 {
-		return "", 0, errTokenRequired
-	}
-	token, err = fencing.ParseToken(text)
-	if err != nil {
-		return "", 0, err
-	}
-	return resource, token, s.checkProof(r, resource, token)
+	return guard.Write(ctx, a.resource, a.token, a.value)
 }
 
 // history is GET /history?resource=….
-func (s *Server) history(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) history(w *exchange, r *http.Request) error {
 	params, err := query(r, historyParameters...)
 	if err != nil {
-		return err
-	}
-	resource := params["resource"]
-	if err := lockcore.ValidateResource(resource); err != nil {
 		return err
 	}
 	limit, err := pageLimit(params)
@@ -191,24 +208,25 @@ func (s *Server) history(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var attempts []fencing.Attempt
-	err = s.withGuard(r, func(ctx context.Context, guard fencing.Guard) (err error) {
-		attempts, err = guard.History(ctx, resource, maxAttempts)
-		return err
-	})
+	ctx, end, err := s.guard.begin(r.Context())
 	if err != nil {
 		return err
 	}
-	return s.write(w, http.StatusOK, wire.TypeJSON, historyPage(resource, attempts, after, limit))
+	attempts, err := s.Guard.History(ctx, w.resource, maxAttempts)
+	err = end(err)
+	if err != nil {
+		return err
+	}
+	return s.write(w, http.StatusOK, wire.TypeJSON, historyPage(w.resource, attempts, after, limit))
 }
 
-// maxAttempts is more than any guard keeps of a resource.
+// maxAttempts is more than any guard keeps for one resource.
 const maxAttempts = 1000
 
-// position is that of an attempt in a history: newer attempts come before it, and
-// the oldest drop out behind it.
+// position is the place of an attempt in a history. New attempts are added before it, and the oldest ones
+// are dropped behind it.
 type position struct {
-	at    int64 // Unix time in ns; 0 for before the newest
+	at    int64 // Unix time in ns; 0 for the position before the newest attempt
 	token fencing.Token
 }
 
@@ -231,7 +249,7 @@ func parsePosition(cursor string) (p position, err error) {
 	return p, nil
 }
 
-// historyPage is the page after a position; it is empty once that has dropped out.
+// historyPage returns the page after a position. It is empty if that position was dropped.
 func historyPage(resource string, attempts []fencing.Attempt, after position, limit int) wire.HistoryPage {
 	if after.at != 0 {
 		for len(attempts) > 0 && positionOf(attempts[0]) != after {
@@ -243,7 +261,7 @@ func historyPage(resource string, attempts []fencing.Attempt, after position, li
 	}
 	page := wire.HistoryPage{Resource: resource, Attempts: []wire.Attempt{}}
 	for i, a := range attempts {
-		if i >= limit && positionOf(a) != positionOf(attempts[i-1]) { // those at one position stay together
+		if i >= limit && positionOf(a) != positionOf(attempts[i-1]) { // attempts with the same position stay on one page
 			page.NextCursor = positionOf(attempts[i-1]).String()
 			break
 		}
@@ -255,20 +273,7 @@ func historyPage(resource string, attempts []fencing.Attempt, after position, li
 	return page
 }
 
-// withRecord runs op on the guard and answers with the record it returns. kind is
-// the attempt's, "" for a read.
-func (s *Server) withRecord(w http.ResponseWriter, r *http.Request, kind fencing.AttemptKind, op func(context.Context, fencing.Guard) (fencing.Record, error)) error {
-	var record fencing.Record
-	err := s.withGuard(r, func(ctx context.Context, guard fencing.Guard) (err error) {
-		record, err = op(ctx, guard)
-		return err
-	})
-	if stale, ok := errors.AsType[*fencing.StaleTokenError](err); ok {
-		s.countStale(kind, stale)
-	}
-	if err != nil {
-		return err
-	}
+func (s *Server) answerRecord(w *exchange, record fencing.Record) error {
 	return s.write(w, http.StatusOK, wire.TypeJSON, wire.Record{
 		Resource:     record.Resource,
 		HighestToken: int64(record.Mark),
@@ -277,8 +282,12 @@ func (s *Server) withRecord(w http.ResponseWriter, r *http.Request, kind fencing
 	})
 }
 
-// countStale counts and publishes an attempt that the guard refused.
-func (s *Server) countStale(kind fencing.AttemptKind, stale *fencing.StaleTokenError) {
+// countStale counts and publishes an attempt that the guard refused, if err is such a refusal.
+func (s *Server) countStale(kind fencing.AttemptKind, err error) {
+	stale, ok := errors.AsType[*fencing.StaleTokenError](err)
+	if !ok {
+		return
+	}
 	s.leases.metrics.stale[kind].Inc()
 	s.leases.activity.Refused(time.Now())
 	if !s.Events.Recording() {
@@ -287,11 +296,4 @@ func (s *Server) countStale(kind fencing.AttemptKind, stale *fencing.StaleTokenE
 	s.Events.Publish(events.Event{Kind: wire.EventStaleToken, Event: wire.Event{
 		Resource: stale.Resource, FencingToken: int64(stale.Presented), HighestToken: int64(stale.Highest), Attempt: string(kind),
 	}})
-}
-
-func (s *Server) withGuard(r *http.Request, op func(context.Context, fencing.Guard) error) error {
-	if s.Guard == nil {
-		return errNoGuard
-	}
-	return s.guard.call(r.Context(), op)
 }

@@ -19,14 +19,14 @@ const (
 	guardLogPause   = 10 * time.Second // between two log lines about the guard
 )
 
-// guardChecker is a Guard that knows a better check than to read a record.
+// guardChecker is a Guard that has a better check than reading a record.
 type guardChecker interface {
-	// Check returns nil if the guard can take a write now. Errors: ErrGuardUnavailable.
+	// Check returns nil if the guard can accept a write now. Errors: ErrGuardUnavailable.
 	Check(ctx context.Context) error
 }
 
-// guardWatch knows whether the guard takes writes. A failed request shows that it does
-// not; only a check shows that it does again, since a storage may still answer reads.
+// guardWatch knows whether the guard accepts writes. A failed request shows that it does not. Only a check
+// shows that it does again, because a storage may serve reads while it refuses writes.
 type guardWatch struct {
 	guard  fencing.Guard
 	counts *records
@@ -35,20 +35,20 @@ type guardWatch struct {
 
 	mu       sync.Mutex
 	checked  bool
-	failure  error // the last; nil while it is up
+	failure  error // the last failure; nil while the guard works
 	since    time.Time
-	failures int // since the last log line
+	failures int // failures since the last log line
 	logged   time.Time
-	told     bool // the last log line said that it is down
+	told     bool // the last log line reported a failure
 }
 
-// guardError says, as a label, how a request to the guard failed.
+// guardError labels how a request to the guard failed.
 type guardError string
 
 const (
-	guardTimedOut    guardError = "timeout"     // no answer in time
-	guardRefused     guardError = "refused"     // the storage answered with an error
-	guardUnreachable guardError = "unreachable" // no connection, or it broke
+	guardTimedOut    guardError = "timeout"     // no response in time
+	guardRefused     guardError = "refused"     // the storage returned an error
+	guardUnreachable guardError = "unreachable" // there was no connection, or it broke
 )
 
 func guardErrorOf(err error) guardError {
@@ -62,7 +62,7 @@ func guardErrorOf(err error) guardError {
 	return guardUnreachable
 }
 
-// newGuardWatch watches the guard, which may be nil: then it does nothing.
+// newGuardWatch watches the guard. If guard is nil, it does nothing.
 func newGuardWatch(guard fencing.Guard, counts *records, registry prometheus.Registerer, logger *slog.Logger) *guardWatch {
 	w := &guardWatch{guard: guard, counts: counts, logger: logger, since: time.Now()}
 	if guard == nil {
@@ -99,15 +99,17 @@ func (w *guardWatch) run(ctx context.Context) {
 }
 
 func (w *guardWatch) check(ctx context.Context) {
-	err := w.call(ctx, func(ctx context.Context, guard fencing.Guard) error {
-		if checker, ok := guard.(guardChecker); ok {
-			return checker.Check(ctx)
-		}
-		_, err := guard.Read(ctx, "fencelock/check")
-		return err
-	})
-	if ctx.Err() != nil || errors.Is(err, fencing.ErrGuardUnavailable) {
-		return // call noted it
+	limited, end, err := w.begin(ctx)
+	if err != nil {
+		return
+	}
+	if checker, ok := w.guard.(guardChecker); ok {
+		err = checker.Check(limited)
+	} else {
+		_, err = w.guard.Read(limited, "fencelock/check")
+	}
+	if err = end(err); ctx.Err() != nil || errors.Is(err, fencing.ErrGuardUnavailable) {
+		return // end recorded it
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -117,19 +119,24 @@ func (w *guardWatch) check(ctx context.Context) {
 	w.log()
 }
 
-// call runs op on the guard under a time limit of its own: a storage that hangs counts
-// as unavailable.
-func (w *guardWatch) call(ctx context.Context, op func(context.Context, fencing.Guard) error) error {
+// begin starts a request to the guard, with a time limit of its own, so that a storage that hangs counts as
+// unavailable. Call end with the request's error: it records a failure, and returns the error for the
+// caller. Errors: errNoGuard.
+func (w *guardWatch) begin(ctx context.Context) (limited context.Context, end func(error) error, err error) {
+	if w.guard == nil {
+		return nil, nil, errNoGuard
+	}
 	limited, cancel := context.WithTimeout(ctx, guardTimeout)
-	defer cancel()
-	err := op(limited, w.guard)
-	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		err = fmt.Errorf("%w: no response within %s: %w", fencing.ErrGuardUnavailable, guardTimeout, err)
-	}
-	if errors.Is(err, fencing.ErrGuardUnavailable) && ctx.Err() == nil {
-		w.failed(err)
-	}
-	return err
+	return limited, func(err error) error {
+		cancel()
+		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+			err = fmt.Errorf("%w: no response within %s: %w", fencing.ErrGuardUnavailable, guardTimeout, err)
+		}
+		if errors.Is(err, fencing.ErrGuardUnavailable) && ctx.Err() == nil {
+			w.failed(err)
+		}
+		return err
+	}, nil
 }
 
 func (w *guardWatch) failed(err error) {
@@ -144,8 +151,8 @@ func (w *guardWatch) failed(err error) {
 	w.log()
 }
 
-// log says what has changed, or how often it failed, at most once in guardLogPause; the
-// next check says what was not said. w.mu is held.
+// log reports a change, or the number of failures, at most once in guardLogPause. What it leaves out, it
+// reports after the next check. The caller holds w.mu.
 func (w *guardWatch) log() {
 	now := time.Now()
 	if !w.logged.IsZero() && now.Sub(w.logged) < guardLogPause {
@@ -172,7 +179,7 @@ func (w *guardWatch) up() float64 {
 	return 0
 }
 
-// status is the part of /readyz; nil without a guard.
+// status returns the guard's part of /readyz; nil without a guard.
 func (w *guardWatch) status() *wire.GuardState {
 	if w.guard == nil {
 		return nil

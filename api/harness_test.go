@@ -33,7 +33,7 @@ const (
 // fails it, so a test that sets nothing proves that nothing is called.
 type fake struct {
 	t       *testing.T
-	acquire func(context.Context, lockcore.AcquireRequest) (lockcore.Lease, error)
+	acquire func(context.Context, lockcore.Request) (lockcore.Lease, error)
 	extend  func(id string, ttl time.Duration) (lockcore.Lease, error)
 	release func(ctx context.Context, id string) error
 	lease   func(id string) (lockcore.Lease, error)
@@ -58,7 +58,7 @@ func (f *fake) Limits() lockcore.Limits { return limits }
 
 func (f *fake) unexpected(call string) { f.t.Errorf("unexpected call: %s", call) }
 
-func (f *fake) Acquire(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+func (f *fake) Acquire(ctx context.Context, req lockcore.Request) (lockcore.Lease, error) {
 	if f.acquire == nil {
 		f.unexpected("Acquire")
 		return lockcore.Lease{}, nil
@@ -67,20 +67,20 @@ func (f *fake) Acquire(ctx context.Context, req lockcore.AcquireRequest) (lockco
 }
 
 // Cancel takes every request for one that left nothing.
-func (f *fake) Cancel(context.Context, lockcore.AcquireRequest) ([]lockcore.LeasePart, error) {
+func (f *fake) Cancel(context.Context, lockcore.Request) ([]lockcore.LeasePart, error) {
 	return nil, nil
 }
 
 // ForgetPlace forgets nothing.
-func (f *fake) ForgetPlace(context.Context, lockcore.AcquireRequest) error { return nil }
+func (f *fake) ForgetPlace(context.Context, lockcore.Request) error { return nil }
 
 // Find knows no key.
-func (f *fake) Find(context.Context, lockcore.AcquireRequest) (lockcore.Lease, error) {
+func (f *fake) Find(context.Context, lockcore.Request) (lockcore.Lease, error) {
 	return lockcore.Lease{}, lockcore.ErrNotHeld
 }
 
 // Open takes every id for one of the caller's.
-func (f *fake) Open(_ context.Context, id string) (lockcore.OpenedLease, error) {
+func (f *fake) Open(_ context.Context, _ lockcore.Caller, id string) (lockcore.OpenedLease, error) {
 	return fakeLease{f, id}, nil
 }
 
@@ -104,12 +104,12 @@ func (f fakeLease) Extend(_ context.Context, ttl time.Duration) (lockcore.Lease,
 	return f.extend(f.id, ttl)
 }
 
-func (f fakeLease) Release(ctx context.Context) error {
+func (f fakeLease) Release(ctx context.Context) ([]lockcore.LeasePart, error) {
 	if f.release == nil {
 		f.unexpected("Release")
-		return nil
+		return nil, nil
 	}
-	return f.release(ctx, f.id)
+	return nil, f.release(ctx, f.id)
 }
 
 func (f fakeLease) Now(context.Context) (lockcore.Lease, error) {

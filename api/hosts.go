@@ -9,22 +9,22 @@ import (
 	"strings"
 )
 
-// AnyHost in Hosts.Names admits every name.
+// AnyHost in Hosts.Names permits every name.
 const AnyHost = "*"
 
-// Hosts are the hosts that a listener without access control answers to. A web page
-// whose name resolves to this server's address (DNS rebinding) could otherwise call
-// it from the browser of a user who can reach it.
+// Hosts are the host names that a listener without access control accepts. Otherwise a web page whose name
+// resolves to this server's address (DNS rebinding) could call the server from the browser of a user who
+// can reach it.
 type Hosts struct {
-	// Listen is the address that the listener was given, host:port.
+	// Listen is the listener's configured address, host:port.
 	Listen string
-	// Names are further hosts, without ports; AnyHost for all.
+	// Names are further hosts, without ports; AnyHost permits all.
 	Names []string
 }
 
-// serves: loopback and the listener's own address are always right. On a
-// listener of all addresses, so is every IP address: a rebinding page has a name.
-// A request without a Host (HTTP/1.0) is from no browser.
+// serves reports whether the host is accepted. Loopback and the listener's own address always are. On a
+// listener of all addresses, every IP address is accepted, because a rebinding page uses a name. A request
+// without a Host (HTTP/1.0) does not come from a browser.
 func (h Hosts) serves(host string) bool {
 	name := hostname(host)
 	own := hostname(h.Listen)
@@ -40,7 +40,7 @@ func (h Hosts) serves(host string) bool {
 	return isIP && (own == "" || err == nil && ownIP.IsUnspecified())
 }
 
-// hostname is a Host without its port, brackets and closing dot, in lower case.
+// hostname returns a Host without its port, brackets and final dot, in lower case.
 func hostname(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -49,7 +49,7 @@ func hostname(host string) string {
 	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
-// hostError is errHost with the host.
+// hostError is errHost with the refused host.
 type hostError struct{ host string }
 
 func (e *hostError) Error() string {
@@ -60,7 +60,7 @@ func (e *hostError) Is(target error) bool { return target == errHost }
 
 // OnlyHosts refuses requests for other hosts. It is for listeners without access control.
 func (s *Server) OnlyHosts(hosts Hosts, next http.Handler) http.Handler {
-	return s.answer(func(w http.ResponseWriter, r *http.Request) error {
+	return s.answer(func(w *exchange, r *http.Request) error {
 		if !hosts.serves(r.Host) {
 			return &hostError{host: r.Host}
 		}

@@ -140,7 +140,7 @@ func TestEveryAnswerNamesItsServer(t *testing.T) {
 
 func TestLogsHoldNoSecrets(t *testing.T) {
 	s := newService(t, &fake{
-		acquire: func(_ context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+		acquire: func(_ context.Context, req lockcore.Request) (lockcore.Lease, error) {
 			return grant(req.Resource), nil
 		},
 		lease:   func(string) (lockcore.Lease, error) { return lockcore.Lease{}, errors.New("broken") },
@@ -250,7 +250,7 @@ func rawRequest(t *testing.T, s *service, body string, when <-chan struct{}, hea
 func TestGrantOfACallerThatHungUpIsGivenBack(t *testing.T) {
 	reached, released := make(chan struct{}), make(chan string, 1)
 	s := newService(t, &fake{
-		acquire: func(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+		acquire: func(ctx context.Context, req lockcore.Request) (lockcore.Lease, error) {
 			close(reached)
 			<-ctx.Done() // the grant comes just as the caller goes
 			return grant(req.Resource), nil
@@ -274,7 +274,7 @@ func TestGrantOfACallerThatHungUpIsGivenBack(t *testing.T) {
 
 func TestGrantUnderAnIdempotencyKeyIsLeftToTheRetry(t *testing.T) {
 	reached, gone := make(chan struct{}), make(chan struct{})
-	s := newService(t, &fake{acquire: func(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+	s := newService(t, &fake{acquire: func(ctx context.Context, req lockcore.Request) (lockcore.Lease, error) {
 		close(reached)
 		<-ctx.Done()
 		defer close(gone)
@@ -306,7 +306,7 @@ func eventually(t *testing.T, what string, done func() bool) {
 // counted against the service.
 func TestHangUpWithoutAGrant(t *testing.T) {
 	reached := make(chan struct{})
-	s := newService(t, &fake{acquire: func(ctx context.Context, _ lockcore.AcquireRequest) (lockcore.Lease, error) {
+	s := newService(t, &fake{acquire: func(ctx context.Context, _ lockcore.Request) (lockcore.Lease, error) {
 		close(reached)
 		<-ctx.Done()
 		return lockcore.Lease{}, &lockcore.QuorumError{Cause: ctx.Err()}
@@ -336,7 +336,7 @@ func TestGrantThatCannotBeWrittenIsGivenBack(t *testing.T) {
 	for _, failWrite := range []bool{false, true} {
 		var released []string
 		s := newService(t, &fake{
-			acquire: func(_ context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+			acquire: func(_ context.Context, req lockcore.Request) (lockcore.Lease, error) {
 				return grant(req.Resource), nil
 			},
 			release: func(_ context.Context, id string) error {

@@ -14,16 +14,18 @@ import (
 // noLeases grants at once.
 type noLeases struct{ lockcore.Service }
 
-func (noLeases) Acquire(context.Context, lockcore.AcquireRequest) (lockcore.Lease, error) {
+func (noLeases) Acquire(context.Context, lockcore.Request) (lockcore.Lease, error) {
 	return lockcore.Lease{Resource: "r", ID: "AYFqX3kfbB0sZ8Jp2i5cVxw0m9QeIoDw3gZvcmRlcnMvNDI", Token: 1, TTL: time.Minute}, nil
 }
 
-func (noLeases) Open(context.Context, string) (lockcore.OpenedLease, error) { return noLease{}, nil }
+func (noLeases) Open(context.Context, lockcore.Caller, string) (lockcore.OpenedLease, error) {
+	return noLease{}, nil
+}
 
 // noLease is released at once.
 type noLease struct{ lockcore.OpenedLease }
 
-func (noLease) Release(context.Context) error { return nil }
+func (noLease) Release(context.Context) ([]lockcore.LeasePart, error) { return nil, nil }
 
 func (noLease) Terms() lockcore.LeaseTerms { return lockcore.LeaseTerms{} }
 
@@ -33,7 +35,7 @@ func BenchmarkLifecycle(b *testing.B) {
 	leases.metrics = newLockMetrics(prometheus.NewRegistry(), []string{"orders/", "carts/"}, leases.live.Held, func() int { return 0 })
 	b.ReportAllocs()
 	for b.Loop() {
-		lease, _ := leases.Acquire(b.Context(), nil, &lockcore.AcquireRequest{Resource: "x"})
-		_, _ = leases.Release(b.Context(), nil, named{id: lease.ID})
+		lease, _ := leases.Acquire(b.Context(), nil, &lockcore.Request{Resource: "x"})
+		_, _ = leases.Release(b.Context(), named{id: lease.ID})
 	}
 }

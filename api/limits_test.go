@@ -94,7 +94,7 @@ func limitRows() map[string]limitRow {
 		"`FENCELOCK_MAX_WAITERS`": {access: "acquire=* waiters=100", change: func(o *api.Options) { o.MaxWaiters = 5 }, reach: waits(2, 2)},
 		"`held=`": {access: "acquire=* held=2", reach: func(_ *testing.T, s *service, f *fake) (func() answered, func()) {
 			n := 0
-			f.acquire = func(_ context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+			f.acquire = func(_ context.Context, req lockcore.Request) (lockcore.Lease, error) {
 				n++
 				lease := grant(req.Resource)
 				lease.ID += fmt.Sprint(n)

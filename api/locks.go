@@ -12,11 +12,12 @@ import (
 
 	"github.com/fencelock/fencelock/api/access"
 	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
 )
 
 // acquire is POST /locks.
-func (s *Server) acquire(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) acquire(w *exchange, r *http.Request) error {
 	req, err := s.acquireRequest(w, r)
 	if err != nil {
 		return err
@@ -24,18 +25,18 @@ func (s *Server) acquire(w http.ResponseWriter, r *http.Request) error {
 	if req.Wait == 0 {
 		return s.grant(w, r, &req)
 	}
-	if partOf(r) != nil {
+	if w.part != nil {
 		return badField("wait_ms", "must be 0 in a batch: send a request that waits by itself")
 	}
-	waits := req // on the heap, since the closure keeps it; req is not
-	return s.whileAllowed(w, r, waits.allowed, func(w http.ResponseWriter, r *http.Request) error {
+	waits := req // a copy for the closure, so that req itself stays on the stack
+	return s.whileAllowed(w, r, func(who *access.Identity) error { return mayAcquire(who, &waits) }, func(w *exchange, r *http.Request) error {
 		return s.grant(w, r, &waits)
 	})
 }
 
-// grant acquires and answers.
-func (s *Server) grant(w http.ResponseWriter, r *http.Request, req *acquisition) error {
-	lease, err := s.take(r, callerOf(w), req)
+// grant acquires and sends the lease.
+func (s *Server) grant(w *exchange, r *http.Request, req *lockcore.Request) error {
+	lease, err := s.take(w, r, req)
 	if left := gone(r); left != nil {
 		if err == nil {
 			s.releaseUnread(w, r, req, lease)
@@ -48,87 +49,97 @@ func (s *Server) grant(w http.ResponseWriter, r *http.Request, req *acquisition)
 	err = s.deliver(w, lease)
 	if err != nil {
 		s.releaseUnread(w, r, req, lease)
-	} else if part := partOf(r); part != nil {
-		s.undelivered(part, w, r, *req, lease)
+	} else if w.part != nil {
+		s.undelivered(w, r, *req, lease)
 	}
 	return err
 }
 
-// take acquires until the caller hangs up.
-func (s *Server) take(r *http.Request, who *access.Identity, req *acquisition) (lockcore.Lease, error) {
+// take acquires, until the caller hangs up.
+func (s *Server) take(w *exchange, r *http.Request, req *lockcore.Request) (lockcore.Lease, error) {
 	ctx := r.Context()
 	if req.Wait > 0 {
+		defer w.expense.pause()()
 		var stop func()
 		ctx, stop = untilHangUp(ctx, r)
 		defer stop()
 	}
-	return s.leases.Acquire(ctx, who, &req.AcquireRequest)
+	return s.leases.Acquire(ctx, w.who, req)
 }
 
-func (s *Server) acquireRequest(w http.ResponseWriter, r *http.Request) (acquisition, error) {
+// acquireRequest decodes and checks a request, once and completely. The caller needs the right acquire over
+// each resource.
+func (s *Server) acquireRequest(w *exchange, r *http.Request) (req lockcore.Request, err error) {
 	buf := s.buffer()
 	defer s.recycle(buf)
 	if err := readBody(w, r, buf, false); err != nil {
-		return acquisition{}, err
+		return req, err
 	}
-	req, err := decodeAcquire(buf.Bytes(), s.Service.Limits())
+	req, namesWait, err := decodeAcquire(buf.Bytes())
 	if err != nil {
-		return acquisition{}, err
+		return req, err
+	}
+	req.Caller = w.caller
+	if req.IdempotencyKey, err = idempotencyKey(r); err != nil {
+		return req, err
+	}
+	applied, err := preferWait(&req, r, namesWait)
+	if err != nil {
+		return req, err
+	}
+	if err := s.Service.Limits().Check(&req); err != nil {
+		return req, err
 	}
 	if s.Access != nil {
-		if err := req.allowed(callerOf(w)); err != nil {
-			return acquisition{}, err
+		if err := mayAcquire(w.who, &req); err != nil {
+			return req, err
 		}
 	}
-	if req.IdempotencyKey, err = idempotencyKey(r); err != nil {
-		return acquisition{}, err
+	if applied != "" {
+		w.Header().Set(wire.HeaderPreferenceApplied, applied)
 	}
-	err = req.prefer(w, r)
-	return req, err
+	return req, nil
 }
 
 // cancel is POST /cancel.
-func (s *Server) cancel(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) cancel(w *exchange, r *http.Request) error {
 	req, err := s.acquireRequest(w, r)
 	if err != nil {
 		return err
 	}
-	if err := s.leases.Cancel(r.Context(), callerOf(w), &req.AcquireRequest); err != nil {
+	if err := s.leases.Cancel(r.Context(), w.who, &req); err != nil {
 		return err
 	}
 	return noContent(w)
 }
 
-// prefer applies what the request prefers to wait: for lack of a wait_ms, or as the
-// bound of this request of several under an idempotency key.
-func (req *acquisition) prefer(w http.ResponseWriter, r *http.Request) error {
+// preferWait applies the wait that the Prefer header asks for: as the wait if there is no wait_ms, or as
+// the limit of this poll if there is an idempotency key. It returns the preference that it applied, "" for
+// none.
+func preferWait(req *lockcore.Request, r *http.Request, namesWait bool) (applied string, err error) {
 	wait, preferred, err := preferredWait(r)
 	switch {
-	case err != nil:
-		return err
-	case !preferred:
-		return nil
-	case !req.namesWait:
+	case err != nil || !preferred:
+		return "", err
+	case !namesWait:
 		req.Wait = wait
 	case req.IdempotencyKey != "" && 0 < wait && wait < req.Wait:
 		req.Poll = wait
 	default:
-		return nil
+		return "", nil
 	}
-	w.Header().Set(wire.HeaderPreferenceApplied, "wait="+strconv.FormatInt(int64(wait/time.Second), 10))
-	return nil
+	return "wait=" + strconv.FormatInt(int64(wait/time.Second), 10), nil
 }
 
-// deliver writes a grant to the connection, so that a failure shows while the lease
-// can still be released.
-func (s *Server) deliver(w http.ResponseWriter, lease lockcore.Lease) error {
+// deliver writes a grant and flushes it, so that a failure shows while the lease can still be released.
+func (s *Server) deliver(w *exchange, lease lockcore.Lease) error {
 	if err := s.writeGrant(w, lease); err != nil {
 		return err
 	}
 	return http.NewResponseController(w).Flush()
 }
 
-func (s *Server) writeGrant(w http.ResponseWriter, lease lockcore.Lease) error {
+func (s *Server) writeGrant(w *exchange, lease lockcore.Lease) error {
 	status := http.StatusCreated
 	if lease.Existing {
 		status = http.StatusOK
@@ -136,33 +147,33 @@ func (s *Server) writeGrant(w http.ResponseWriter, lease lockcore.Lease) error {
 	body := leaseBody(lease)
 	s.prove(body)
 	h := w.Header()
-	h["Location"] = ofThisLease // with Fencelock-Lease: a URL with the lease id would be a secret
+	h["Location"] = ofThisLease // together with Fencelock-Lease. A URL with the lease id would be a secret
 	setToken(h, lease)
 	return s.write(w, status, wire.TypeJSON, body)
 }
 
-// setToken sends the token of a lease of one resource.
+// setToken sets the header with the token, for a lease of one resource.
 func setToken(h http.Header, lease lockcore.Lease) {
 	if lease.Token.Valid() {
 		h.Set(wire.HeaderFencingToken, lease.Token.String())
 	}
 }
 
-// releaseUnread releases a grant that its caller cannot read any more. One under an
-// idempotency key stays: a retry may have found the same lease.
-func (s *Server) releaseUnread(w http.ResponseWriter, r *http.Request, req *acquisition, lease lockcore.Lease) {
+// releaseUnread releases a grant that its caller cannot read any more. A grant under an idempotency key
+// stays, because a retry may have found the same lease.
+func (s *Server) releaseUnread(w *exchange, r *http.Request, req *lockcore.Request, lease lockcore.Lease) {
 	if req.IdempotencyKey != "" {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), releaseTimeout)
 	defer cancel()
-	if _, err := s.leases.Release(ctx, callerOf(w), named{id: lease.ID}); err != nil && !errors.Is(err, lockcore.ErrNotHeld) {
+	if _, err := s.leases.Release(ctx, named{caller: w.caller, id: lease.ID}); err != nil && !errors.Is(err, lockcore.ErrNotHeld) {
 		s.Logger.LogAttrs(ctx, slog.LevelWarn, "a grant could not be released after its caller hung up; it ends with its TTL",
 			slog.String("resource", resourcesOf(lease)), slog.Any("error", err))
 	}
 }
 
-// resourcesOf names the lease's resources, for the log.
+// resourcesOf returns the names of the lease's resources, for the log.
 func resourcesOf(lease lockcore.Lease) string {
 	if len(lease.Parts) == 0 {
 		return lease.Resource
@@ -175,12 +186,8 @@ func resourcesOf(lease lockcore.Lease) string {
 }
 
 // lease is GET /leases/current.
-func (s *Server) lease(w http.ResponseWriter, r *http.Request) error {
-	lease, err := namedLease(w, r)
-	if err != nil {
-		return err
-	}
-	opened, err := lease.open(onBehalfOf(r.Context(), callerOf(w)), s.Service)
+func (s *Server) lease(w *exchange, r *http.Request) error {
+	opened, err := w.lease.open(r.Context(), s.Service)
 	if err != nil {
 		return err
 	}
@@ -192,11 +199,7 @@ func (s *Server) lease(w http.ResponseWriter, r *http.Request) error {
 }
 
 // extend is POST /leases/current/extend.
-func (s *Server) extend(w http.ResponseWriter, r *http.Request) error {
-	lease, err := namedLease(w, r)
-	if err != nil {
-		return err
-	}
+func (s *Server) extend(w *exchange, r *http.Request) error {
 	buf := s.buffer()
 	defer s.recycle(buf)
 	if err := readBody(w, r, buf, true); err != nil {
@@ -206,7 +209,7 @@ func (s *Server) extend(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	extended, err := s.leases.Extend(r.Context(), callerOf(w), lease, ttl)
+	extended, err := s.leases.Extend(r.Context(), w.who, w.lease, ttl)
 	if err != nil {
 		return err
 	}
@@ -214,12 +217,8 @@ func (s *Server) extend(w http.ResponseWriter, r *http.Request) error {
 }
 
 // release is DELETE /leases/current.
-func (s *Server) release(w http.ResponseWriter, r *http.Request) error {
-	lease, err := namedLease(w, r)
-	if err != nil {
-		return err
-	}
-	taken, err := s.leases.Release(r.Context(), callerOf(w), lease)
+func (s *Server) release(w *exchange, r *http.Request) error {
+	taken, err := s.leases.Release(r.Context(), w.lease)
 	switch {
 	case err != nil:
 		return err
@@ -230,12 +229,8 @@ func (s *Server) release(w http.ResponseWriter, r *http.Request) error {
 }
 
 // inspect is GET /locks/{resource}.
-func (s *Server) inspect(w http.ResponseWriter, r *http.Request) error {
-	resource, err := pathResource(r, "/locks/")
-	if err != nil {
-		return err
-	}
-	state, err := s.Service.Inspect(r.Context(), resource)
+func (s *Server) inspect(w *exchange, r *http.Request) error {
+	state, err := s.Service.Inspect(r.Context(), w.resource)
 	if err != nil {
 		return err
 	}
@@ -243,7 +238,7 @@ func (s *Server) inspect(w http.ResponseWriter, r *http.Request) error {
 }
 
 // list is GET /locks.
-func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) list(w *exchange, r *http.Request) error {
 	params, err := query(r, listParameters...)
 	if err != nil {
 		return err
@@ -256,10 +251,10 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
 	if err := errors.Join(lockcore.ValidateText("prefix", prefix, 0), lockcore.ValidateText("search", text, 0)); err != nil {
 		return err
 	}
-	if len(cursor) > MaxCursorBytes || !visible(cursor) {
+	if len(cursor) > maxCursorBytes || !visible(cursor) {
 		return badField("cursor", "must be the next_cursor of the previous page")
 	}
-	page, err := s.search(asCaller(w, r), text, lockcore.ListRequest{Prefix: prefix, Limit: limit, Cursor: cursor, Show: s.mayRead(w)})
+	page, err := s.search(r.Context(), text, lockcore.ListRequest{Caller: w.caller, Prefix: prefix, Limit: limit, Cursor: cursor, Show: s.mayRead(w)})
 	if err != nil {
 		return err
 	}
@@ -270,7 +265,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
 	return s.write(w, http.StatusOK, wire.TypeJSON, body)
 }
 
-func (s *Server) writeLease(w http.ResponseWriter, lease lockcore.Lease) error {
+func (s *Server) writeLease(w *exchange, lease lockcore.Lease) error {
 	body := leaseBody(lease)
 	s.prove(body)
 	setToken(w.Header(), lease)
@@ -328,4 +323,44 @@ func orNull(raw json.RawMessage) json.RawMessage {
 		return json.RawMessage("null")
 	}
 	return raw
+}
+
+// prove adds the proofs to a lease. Its tokens are genuine: either the nodes granted them just now, or they
+// come from a lease id that this cluster sealed.
+func (s *Server) prove(lease *wire.Lease) {
+	keys := s.proofKeys()
+	if keys == nil {
+		return
+	}
+	if lease.FencingToken != 0 {
+		lease.FencingProof = keys.Prove(lease.Resource, fencing.Token(lease.FencingToken))
+	}
+	for i := range lease.Resources {
+		part := &lease.Resources[i]
+		part.FencingProof = keys.Prove(part.Resource, fencing.Token(part.FencingToken))
+	}
+}
+
+func (s *Server) proofKeys() *fencing.ProofKeys {
+	if s.Proofs == nil {
+		return nil
+	}
+	return s.Proofs()
+}
+
+// checkProof checks the proof of a token that is presented to a guarded record, if one is required. The
+// error is a *fencing.ProofError or a *lockcore.FieldError.
+func (s *Server) checkProof(r *http.Request, resource string, token fencing.Token) error {
+	if !s.ProofRequired {
+		return nil
+	}
+	proof, err := header(r, wire.HeaderFencingProof)
+	if err != nil {
+		return err
+	}
+	keys := s.proofKeys()
+	if keys == nil {
+		return &fencing.ProofError{Resource: resource, Presented: token, Missing: proof == ""}
+	}
+	return keys.Verify(resource, token, proof)
 }

@@ -31,8 +31,8 @@ func grant(resource string) lockcore.Lease {
 }
 
 func TestAcquire(t *testing.T) {
-	var asked lockcore.AcquireRequest
-	s := newService(t, &fake{acquire: func(_ context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+	var asked lockcore.Request
+	s := newService(t, &fake{acquire: func(_ context.Context, req lockcore.Request) (lockcore.Lease, error) {
 		asked = req
 		return grant(req.Resource), nil
 	}})
@@ -52,14 +52,14 @@ func TestAcquire(t *testing.T) {
 }
 
 func TestAcquireWithTheLeast(t *testing.T) {
-	var asked lockcore.AcquireRequest
-	s := newService(t, &fake{acquire: func(_ context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+	var asked lockcore.Request
+	s := newService(t, &fake{acquire: func(_ context.Context, req lockcore.Request) (lockcore.Lease, error) {
 		asked = req
 		return lockcore.Lease{Resource: req.Resource, ID: leaseID, Token: 1, TTL: time.Second, Validity: -time.Second, MaxHoldRemaining: -1, Existing: true}, nil
 	}})
 	a := s.call("POST", "/locks", `{"resource":"a","metadata":null}`, "Content-Type: application/json; charset=UTF-8").wants(http.StatusOK)
 	lease := decode[wire.Lease](a)
-	if asked.TTL != 0 || asked.Wait != 0 || asked.Metadata != nil || asked.IdempotencyKey != "" {
+	if asked.TTL != limits.DefaultTTL || asked.Wait != 0 || asked.Metadata != nil || asked.IdempotencyKey != "" {
 		t.Errorf("asked for %+v, want the defaults", asked)
 	}
 	if lease.MaxHoldRemainingMS != nil || string(lease.Metadata) != "null" || lease.ValidityMS != 0 {
@@ -68,8 +68,8 @@ func TestAcquireWithTheLeast(t *testing.T) {
 }
 
 func TestPrefer(t *testing.T) {
-	var last lockcore.AcquireRequest
-	s := newService(t, &fake{acquire: func(_ context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+	var last lockcore.Request
+	s := newService(t, &fake{acquire: func(_ context.Context, req lockcore.Request) (lockcore.Lease, error) {
 		last = req
 		return grant(req.Resource), nil
 	}})
@@ -118,7 +118,7 @@ func TestPrefer(t *testing.T) {
 
 func TestWait(t *testing.T) {
 	var asked time.Duration
-	s := newService(t, &fake{acquire: func(_ context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+	s := newService(t, &fake{acquire: func(_ context.Context, req lockcore.Request) (lockcore.Lease, error) {
 		asked = req.Wait
 		return grant(req.Resource), nil
 	}})
@@ -161,7 +161,7 @@ func TestRefusalsOfLocks(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.slug, func(t *testing.T) {
-			s := newService(t, &fake{acquire: func(context.Context, lockcore.AcquireRequest) (lockcore.Lease, error) {
+			s := newService(t, &fake{acquire: func(context.Context, lockcore.Request) (lockcore.Lease, error) {
 				return lockcore.Lease{}, c.err
 			}})
 			a := s.call("POST", "/locks", `{"resource":"a"}`).wants(c.status)

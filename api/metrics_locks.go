@@ -13,11 +13,10 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// otherPrefix labels the resources that begin with none of Options.MetricsPrefixes.
+// otherPrefix labels the resources that match none of Options.MetricsPrefixes.
 const otherPrefix = "other"
 
-// The outcome of a call, as a label. Every value exists from the start, so that a
-// rate over it begins at 0.
+// The outcome of a call, as a label. All series exist from the start, so that a rate over them begins at 0.
 const (
 	outcomeGranted    = "granted"
 	outcomeExisting   = "existing"
@@ -33,8 +32,8 @@ const (
 	outcomeUnexpected = "error"
 )
 
-// refusals are the outcomes of errors. The first match counts: no quorum because the
-// caller left is the caller's doing.
+// refusals maps errors to outcomes. The first match counts: if the caller hung up, that is the outcome,
+// even if it also caused a missing quorum.
 var refusals = []struct {
 	outcome string
 	err     error
@@ -77,10 +76,10 @@ func outcomeOf(err error) string {
 	return outcomeUnexpected
 }
 
-// lockMetrics are the metrics of the lock service itself. Every series that a
-// request counts in is looked up once, at the start.
+// lockMetrics are the metrics of the lock service itself. The series that requests count in are looked up
+// once, at the start.
 type lockMetrics struct {
-	prefixes   []string // longest first; the last group is for all others
+	prefixes   []string // longest first; the last group is for all other resources
 	groups     []groupMetrics
 	extensions outcomes
 	releases   outcomes
@@ -90,13 +89,13 @@ type lockMetrics struct {
 	stale      map[fencing.AttemptKind]prometheus.Counter
 }
 
-// groupMetrics are those of the resources under one prefix.
+// groupMetrics are the metrics of the resources under one prefix.
 type groupMetrics struct {
 	wait, hold prometheus.Observer
 	acquired   outcomes
 }
 
-// outcomes are the counters of a call.
+// outcomes has the counter for each outcome of a call.
 type outcomes map[string]prometheus.Counter
 
 func (o outcomes) count(outcome string) {
@@ -107,16 +106,16 @@ func (o outcomes) count(outcome string) {
 	counter.Inc()
 }
 
-// lostBy says how this server noticed that a lease had ended before its release.
+// lostBy is how this server noticed that a lease had ended before its release.
 type lostBy string
 
 const (
 	lostByExpiry  lostBy = "expiry"  // its TTL passed without a release
 	lostByExtend  lostBy = "extend"  // its extend came too late
-	lostByRelease lostBy = "release" // its release came too late
+	lostByRelease lostBy = "release" // its release found that it had ended
 )
 
-// longTimes are buckets for what may take a millisecond or ten minutes.
+// longTimes returns buckets for durations between a millisecond and an hour.
 func longTimes() []float64 {
 	return []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600}
 }
@@ -165,8 +164,7 @@ func newLockMetrics(registry prometheus.Registerer, prefixes []string, held, pla
 	return m
 }
 
-// restLabel is the prefix label of what has no prefix: none at all where no
-// prefixes are asked for.
+// restLabel returns the prefix label for resources without a prefix: "" if no prefixes are configured.
 func restLabel(prefixes []string) string {
 	if len(prefixes) == 0 {
 		return ""
@@ -182,7 +180,7 @@ func resolved[K ~string](v *prometheus.CounterVec, values []K) map[K]prometheus.
 	return found
 }
 
-// group is the resource's.
+// group returns the metrics of the resource's prefix.
 func (m *lockMetrics) group(resource string) *groupMetrics {
 	for i, prefix := range m.prefixes {
 		if strings.HasPrefix(resource, prefix) {
@@ -192,8 +190,8 @@ func (m *lockMetrics) group(resource string) *groupMetrics {
 	return &m.groups[len(m.prefixes)]
 }
 
-// acquired counts an acquire that took so long.
-func (m *lockMetrics) acquired(req *lockcore.AcquireRequest, outcome string, took time.Duration) {
+// acquired counts an acquire with its outcome and duration.
+func (m *lockMetrics) acquired(req *lockcore.Request, outcome string, took time.Duration) {
 	resource := req.Resource
 	if resource == "" && len(req.Resources) > 0 {
 		resource = req.Resources[0]
@@ -205,12 +203,12 @@ func (m *lockMetrics) acquired(req *lockcore.AcquireRequest, outcome string, too
 	}
 }
 
-// waited says whether a refusal ends a wait, and did not come at once.
+// waited reports whether a refusal ended a wait, instead of coming at once.
 func waited(outcome string) bool {
 	return outcome == outcomeTimeout || outcome == outcomePolled || outcome == outcomeGone || outcome == outcomeNoQuorum || outcome == outcomeStopping
 }
 
-// held counts how long a lease was held that has been released now.
+// held records how long a lease was held that has been released now.
 func (m *lockMetrics) held(resource string, held time.Duration) {
 	m.group(resource).hold.Observe(held.Seconds())
 }

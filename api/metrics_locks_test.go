@@ -51,7 +51,7 @@ func TestAcquisitionsAreCountedByOutcome(t *testing.T) {
 		"gone": &lockcore.QuorumError{Cause: context.Canceled},
 	}
 	var give error
-	f := &fake{acquire: func(context.Context, lockcore.AcquireRequest) (lockcore.Lease, error) {
+	f := &fake{acquire: func(context.Context, lockcore.Request) (lockcore.Lease, error) {
 		return lockcore.Lease{Resource: "r", ID: leaseID, Token: 3, TTL: time.Minute}, give
 	}}
 	s := newService(t, f)
@@ -71,7 +71,7 @@ func TestAcquisitionsAreCountedByOutcome(t *testing.T) {
 }
 
 func TestPrefixesLabelTheMetrics(t *testing.T) {
-	f := &fake{acquire: func(_ context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+	f := &fake{acquire: func(_ context.Context, req lockcore.Request) (lockcore.Lease, error) {
 		lease := lockcore.Lease{Resource: req.Resource, ID: leaseID, Token: 3, TTL: time.Minute}
 		for _, resource := range req.Resources {
 			lease.Parts = append(lease.Parts, lockcore.LeasePart{Resource: resource, Token: 3})
@@ -93,7 +93,7 @@ func TestLostLeasesAreCounted(t *testing.T) {
 	t.Parallel()
 	var next string
 	f := &fake{
-		acquire: func(context.Context, lockcore.AcquireRequest) (lockcore.Lease, error) {
+		acquire: func(context.Context, lockcore.Request) (lockcore.Lease, error) {
 			return lockcore.Lease{Resource: "r", ID: next, Token: 3, TTL: time.Millisecond}, nil
 		},
 		extend:  func(string, time.Duration) (lockcore.Lease, error) { return lockcore.Lease{}, lockcore.ErrNotHeld },
@@ -112,7 +112,7 @@ func TestLostLeasesAreCounted(t *testing.T) {
 	}
 	hub, option := withEvents(t)
 	s := newService(t, f, option)
-	reader, err := hub.Listen()
+	reader, err := hub.Listen("", true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestLostLeasesAreCounted(t *testing.T) {
 
 func TestHoldTimesAndReleases(t *testing.T) {
 	f := &fake{
-		acquire: func(context.Context, lockcore.AcquireRequest) (lockcore.Lease, error) {
+		acquire: func(context.Context, lockcore.Request) (lockcore.Lease, error) {
 			return lockcore.Lease{Resource: "r", ID: leaseID, Token: 3, TTL: time.Minute}, nil
 		},
 		extend: func(id string, _ time.Duration) (lockcore.Lease, error) {

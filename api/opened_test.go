@@ -19,9 +19,9 @@ type opens struct {
 	n atomic.Int32
 }
 
-func (o *opens) Open(ctx context.Context, id string) (lockcore.OpenedLease, error) {
+func (o *opens) Open(ctx context.Context, caller lockcore.Caller, id string) (lockcore.OpenedLease, error) {
 	o.n.Add(1)
-	return o.Service.Open(ctx, id)
+	return o.Service.Open(ctx, caller, id)
 }
 
 // An id is opened once a request: access control, the call and what is counted after it share

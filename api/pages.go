@@ -34,8 +34,7 @@ code, pre { font-family: ui-monospace, monospace; font-size: .95em }
 </html>
 `
 
-// renderPages makes every problem's page. It panics if one lacks its text,
-// which a test would have found.
+// renderPages makes every problem's page. It panics if a page lacks its text, which a test would find.
 func renderPages(kinds []problem) map[string][]byte {
 	pages := make(map[string][]byte, len(kinds))
 	for _, k := range kinds {

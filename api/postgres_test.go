@@ -32,7 +32,7 @@ func TestServiceOnPostgres(t *testing.T) {
 		database := newDatabase(t, pg.URL(), "suite"+strconv.FormatInt(databases.Add(1), 10))
 		var both [2]remote
 		for i := range both {
-			both[i].s = serveNode(t, openPostgres(t, database), nil, withAccess(t, lines...))
+			both[i].s = serveNode(t, openPostgres(t, database), withAccess(t, lines...))
 			both[i].Service = both[i].s.handler.Service
 		}
 		return &turns{Service: both[0].Service, both: both}
@@ -81,16 +81,16 @@ type turns struct {
 
 func (s *turns) next() *remote { return &s.both[s.n.Add(1)%2] }
 
-func (s *turns) Acquire(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+func (s *turns) Acquire(ctx context.Context, req lockcore.Request) (lockcore.Lease, error) {
 	return s.next().Acquire(ctx, req)
 }
 
-func (s *turns) Cancel(ctx context.Context, req lockcore.AcquireRequest) ([]lockcore.LeasePart, error) {
+func (s *turns) Cancel(ctx context.Context, req lockcore.Request) ([]lockcore.LeasePart, error) {
 	return s.next().Cancel(ctx, req)
 }
 
-func (s *turns) Open(ctx context.Context, id string) (lockcore.OpenedLease, error) {
-	return s.next().Open(ctx, id)
+func (s *turns) Open(ctx context.Context, caller lockcore.Caller, id string) (lockcore.OpenedLease, error) {
+	return s.next().Open(ctx, caller, id)
 }
 
 func (s *turns) Inspect(ctx context.Context, resource string) (lockcore.LockState, error) {

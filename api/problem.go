@@ -18,7 +18,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// Refusals that arise here and not in lockcore or fencing.
+// Refusals by this package, in addition to those of lockcore and fencing.
 var (
 	errBodyTooLarge     = fmt.Errorf("the request body is larger than %d bytes", MaxBodyBytes)
 	errBodyTimeout      = fmt.Errorf("the request body did not arrive within %s", bodyTimeout)
@@ -28,8 +28,6 @@ var (
 	errMethodNotAllowed = errors.New("the path does not allow this method; see the header Allow")
 	errLockNotHeld      = errors.New("no lease holds the resource")
 	errNoGuard          = errors.New("this server keeps no guarded records: FENCELOCK_DATABASE_URL is not set")
-	errTooManyListeners = fmt.Errorf("this server streams its events to %d readers, the maximum: listen at another server", events.MaxReaders)
-	errListenerLimit    = fmt.Errorf("this caller reads %d streams of events at this server, its limit: close one", maxStreamsOfCaller)
 	errListLimit        = fmt.Errorf("this caller has %d listings in flight or not read yet, the limit: read one to its end first", maxListsOfCaller)
 	errHost             = errors.New("this server does not accept this host name")
 	errUnauthorized     = errors.New("send Authorization: Bearer with a token that this service knows, or a client certificate; see docs/how-to/access.md")
@@ -39,25 +37,25 @@ var (
 	errField = errors.New("invalid field")
 )
 
-// problem is a kind of refusal: what an error becomes on the wire. Every kind
-// has a page in problems/, served at /problems/{slug}.
+// problem is a kind of refusal: the response to an error. Every kind has a page in problems/, served at
+// /problems/{slug}.
 type problem struct {
 	slug   string
 	status int
 	title  string
-	is     error  // what errors.Is finds in the error
+	is     error  // compared with the error by errors.Is
 	detail string // "" for the text of is
 }
 
-// refusal is a problem on its way out.
+// refusal is a problem with its values, ready to be sent.
 type refusal struct {
 	wire.Problem
 	retryAfter time.Duration // 0 for none
 }
 
-// problems is the one table from errors to HTTP. The first match counts; the
-// last matches everything. details adds what an error itself says. "too-many-…" is 503, a
-// limit of the server; "…-limit" is 429, the caller's own.
+// problems is the only table from errors to HTTP. The first match counts, and the last line matches every
+// error. details adds what an error itself contains. "too-many-…" is 503, a limit of the server; "…-limit"
+// is 429, a limit of the caller.
 func problems() []problem {
 	return []problem{
 		{"invalid-request", http.StatusBadRequest, "The request is not valid", errField, ""},
@@ -69,8 +67,8 @@ func problems() []problem {
 		{"lock-held", http.StatusConflict, "The resource is locked", lockcore.ErrHeld, "another lease holds the resource, or other requests are ahead of this one in the queue"},
 		{"wait-timeout", http.StatusConflict, "The wait ended without a grant", lockcore.ErrWaitTimeout, "the wait ended before the request got the resource"},
 		{"too-many-waiters", http.StatusServiceUnavailable, "Too many requests wait in the queue at this server", lockcore.ErrTooManyWaiters, ""},
-		{"too-many-listeners", http.StatusServiceUnavailable, "Too many readers listen to this server's events", errTooManyListeners, ""},
-		{"listener-limit", http.StatusTooManyRequests, "The caller is at its limit of event streams", errListenerLimit, ""},
+		{"too-many-listeners", http.StatusServiceUnavailable, "Too many readers listen to this server's events", events.ErrTooMany, ""},
+		{"listener-limit", http.StatusTooManyRequests, "The caller is at its limit of event streams", events.ErrLimit, ""},
 		{"list-limit", http.StatusTooManyRequests, "The caller is at its limit of listings", errListLimit, ""},
 		{"host-not-served", http.StatusMisdirectedRequest, "The server does not accept this host name", errHost, ""},
 		{"server-stopping", http.StatusServiceUnavailable, "The server is stopping", lockcore.ErrStopping, ""},
@@ -86,11 +84,12 @@ func problems() []problem {
 		{"proof-refused", http.StatusForbidden, "The fencing proof is refused", fencing.ErrProof, "the proof does not show that the token was granted for the resource: send the token and the proof of the same lease"},
 		{"stale-token", http.StatusPreconditionFailed, "The fencing token is stale", fencing.ErrStaleToken, "a larger token was seen, so another lease has held the resource since: stop, and acquire again"},
 		{"record-not-found", http.StatusNotFound, "There is no such record", fencing.ErrNotFound, "the resource was never written or claimed"},
-		// The causes of what is unavailable are for the log: they name hosts and users.
+		// The causes of unavailability only go to the log, because they name hosts and users.
 		{"guard-unavailable", http.StatusServiceUnavailable, "The storage of guarded records is unavailable", fencing.ErrGuardUnavailable, "the storage of guarded records fails or does not respond (see guard in /readyz); locks still work. " +
 			"The write may have taken effect; repeat it with the same token while its lease is held"},
 		{"guard-not-configured", http.StatusNotImplemented, "This server keeps no guarded records", errNoGuard, ""},
-		// The same for every reason: how near a credential was to a right one is a secret.
+		// The response is the same for every reason, so that it does not reveal how close a credential was
+		// to a valid one.
 		{"unauthorized", http.StatusUnauthorized, "The caller is not authenticated", errUnauthorized, ""},
 		{"forbidden", http.StatusForbidden, "The caller is not allowed to do this", errForbidden, ""},
 		{"identity-unavailable", http.StatusServiceUnavailable, "The caller's identity cannot be checked now", access.ErrUnavailable, access.ErrUnavailable.Error() + "; other credentials still work"},
@@ -123,18 +122,18 @@ func (s *Server) classify(err error) refusal {
 	return a
 }
 
-// details adds what the error itself says.
+// details adds the values that the error itself contains.
 func (a *refusal) details(err error) {
 	describe(err, func(e *lockcore.FieldError) { a.Field, a.Detail = e.Field, e.Error() })
 	describe(err, a.held)
 	describe(err, func(e *lockcore.WaitTimeoutError) {
 		a.held(&e.HeldError)
-		a.retryAfter = min(a.retryAfter, time.Second) // it may queue again at once: the lease may be released before it expires
+		a.retryAfter = min(a.retryAfter, time.Second) // the request may wait again at once, since the lease may be released before it expires
 		a.WaitDetails = &wire.WaitDetails{Position: e.Position, WaitedMS: millisDown(e.Waited), Queued: e.Kept}
 	})
 	describe(err, func(e *lockcore.OtherLeaseError) {
 		a.held(&e.HeldError)
-		a.retryAfter = 0 // to wait does not help
+		a.retryAfter = 0 // waiting does not help
 		a.Detail = fmt.Sprintf("the lease with token %d does not hold the resource, and nothing was changed: the lease with token %d holds it now; break that one if it is in your way", e.Named, e.Token)
 	})
 	describe(err, a.noQuorum)
@@ -143,6 +142,7 @@ func (a *refusal) details(err error) {
 		a.StaleDetails = &wire.StaleDetails{Presented: int64(e.Presented), HighestToken: int64(e.Highest)}
 	})
 	describe(err, func(e *fencing.ProofError) { a.Resource = e.Resource })
+	describe(err, func(e unreadError) { a.Detail = e.Error() })
 	describe(err, func(e *hostError) { a.Detail = e.Error() })
 	describe(err, func(e *forbiddenError) {
 		a.Resource = e.resource
@@ -154,14 +154,14 @@ func (a *refusal) details(err error) {
 	})
 }
 
-// describe calls add with the error of its type, if err is or wraps one.
+// describe calls add with the error of type E, if err is or wraps one.
 func describe[E error](err error, add func(E)) {
 	if e, ok := errors.AsType[E](err); ok {
 		add(e)
 	}
 }
 
-// held tells which lease is in the way.
+// held adds the lease that holds the resource.
 func (a *refusal) held(e *lockcore.HeldError) {
 	a.Resource = e.Resource
 	a.HeldDetails = &wire.HeldDetails{
@@ -182,7 +182,8 @@ func (a *refusal) noQuorum(e *lockcore.QuorumError) {
 	a.retryAfter = max(e.RetryAfter, time.Millisecond)
 }
 
-// asField finds the field that an error is about, nil if there is none.
+// asField returns the FieldError that err is or wraps, or that a malformed value becomes; nil if there is
+// none.
 func asField(err error) *lockcore.FieldError {
 	if field, ok := errors.AsType[*lockcore.FieldError](err); ok {
 		return field
@@ -202,14 +203,15 @@ func badField(field, reason string) *lockcore.FieldError {
 	return &lockcore.FieldError{Field: field, Reason: reason}
 }
 
-// handler answers a request, or says why not.
-type handler func(w http.ResponseWriter, r *http.Request) error
+// handler writes the response to a request, or returns the error that refuses it.
+type handler func(w *exchange, r *http.Request) error
 
-// answer names the server, and turns a handler's error into a problem. Everything that
-// is served passes through it, on the admin listener too.
+// answer adds the server's name to the response, and turns a handler's error into a problem. Every handler
+// runs inside it, on the admin listener too.
 func (s *Server) answer(h handler) http.HandlerFunc {
 	name := []string{s.Events.Server()}
-	return func(w http.ResponseWriter, r *http.Request) {
+	return func(inner http.ResponseWriter, r *http.Request) {
+		w := exchangeOf(inner)
 		w.Header()[wire.HeaderServer] = name
 		if err := h(w, r); err != nil {
 			s.refuse(w, r, err)
@@ -217,27 +219,34 @@ func (s *Server) answer(h handler) http.HandlerFunc {
 	}
 }
 
-// refuse writes the error as a problem. For a caller that has gone away it aborts,
-// since net/http would send an empty 200, and likewise an answer that was begun.
-func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	rw, ok := w.(*responder)
-	stranger := ok && rw.who == nil && s.Access != nil
+// refuse writes the error as a problem. If the caller has hung up it aborts instead, because net/http would
+// send an empty 200. It also aborts if a response was begun.
+func (s *Server) refuse(w *exchange, r *http.Request, err error) {
+	stranger := w.who == nil && s.Access != nil
 	if stranger {
-		connectionOf(r).slowDown() // also where the stream has been reset
+		connectionOf(r).slowDown() // even if the caller has reset the stream
 	}
-	if r.Context().Err() != nil || errors.Is(err, errHungUp) || ok && rw.status != 0 {
+	if r.Context().Err() != nil || errors.Is(err, errHungUp) || w.status != 0 {
 		panic(http.ErrAbortHandler)
 	}
 	a := s.classify(err)
 	s.logRefusal(w, r, a.Status, err)
-	if stranger {
-		s.refuseStranger(rw, r, a)
+	w.within = refusalTimeout
+	if a.Status == http.StatusTooManyRequests && w.part == nil {
+		connectionOf(r).slowDownCaller(w.who) // a refusal costs the server as much as one for a stranger
+	}
+	switch {
+	case stranger:
+		s.refuseStranger(w, r, a)
+		return
+	case errors.Is(err, errUnread):
+		s.refuseUnread(w, r, a)
 		return
 	}
-	_ = s.writeRefusal(w, a) // who cannot read a refusal loses nothing
+	_ = s.writeRefusal(w, a) // a caller that cannot read a refusal loses nothing
 }
 
-func (s *Server) writeRefusal(w http.ResponseWriter, a refusal) error {
+func (s *Server) writeRefusal(w *exchange, a refusal) error {
 	if a.retryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.FormatInt(secondsUp(a.retryAfter), 10))
 	}
@@ -245,9 +254,9 @@ func (s *Server) writeRefusal(w http.ResponseWriter, a refusal) error {
 	return s.write(w, a.Status, wire.TypeProblem, a.Problem)
 }
 
-// logRefusal logs what the answer leaves out. The other refusals say everything. The
-// Service logs a lost quorum and guardWatch a failing guard, once and not per request.
-func (s *Server) logRefusal(w http.ResponseWriter, r *http.Request, status int, err error) {
+// logRefusal logs the cause that the response leaves out. Other refusals contain everything and are not
+// logged. The Service logs a lost quorum, and guardWatch a failing guard, once and not for each request.
+func (s *Server) logRefusal(w *exchange, r *http.Request, status int, err error) {
 	level := slog.LevelWarn
 	switch {
 	case status == http.StatusInternalServerError:
@@ -259,12 +268,12 @@ func (s *Server) logRefusal(w http.ResponseWriter, r *http.Request, status int, 
 		append(attributes(w, r), slog.Int("status", status), slog.Any("error", err))...)
 }
 
-// millisUp is what a caller has to wait for: rounded up, never negative.
+// millisUp converts the time that a caller must wait: rounded up, never negative.
 func millisUp(d time.Duration) int64 {
 	return max(0, (d + time.Millisecond - 1).Milliseconds())
 }
 
-// millisDown is what a caller still has: rounded down, never negative.
+// millisDown converts the time that a caller still has: rounded down, never negative.
 func millisDown(d time.Duration) int64 { return max(0, d.Milliseconds()) }
 
 func secondsUp(d time.Duration) int64 {

@@ -14,7 +14,6 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/fencelock/fencelock/api"
-	"github.com/fencelock/fencelock/api/events"
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/replica"
@@ -25,12 +24,6 @@ import (
 
 // newRealService serves a Locker over the embedded node, and its guard.
 func newRealService(t *testing.T, change ...func(*api.Options)) *service {
-	t.Helper()
-	return newRealServiceTelling(t, nil, change...)
-}
-
-// newRealServiceTelling has the Locker tell a hub what it released.
-func newRealServiceTelling(t *testing.T, hub *events.Hub, change ...func(*api.Options)) *service {
 	t.Helper()
 	db, err := bbolt.Open(filepath.Join(t.TempDir(), "test.db"), 0o600, nil)
 	if err != nil {
@@ -52,16 +45,13 @@ func newRealServiceTelling(t *testing.T, hub *events.Hub, change ...func(*api.Op
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = embedded.Close() })
-	return serveNode(t, embedded, hub, append(change, func(o *api.Options) { o.Guard = guard })...)
+	return serveNode(t, embedded, append(change, func(o *api.Options) { o.Guard = guard })...)
 }
 
 // serveNode serves a Locker over one node.
-func serveNode(t *testing.T, one node.Node, hub *events.Hub, change ...func(*api.Options)) *service {
+func serveNode(t *testing.T, one node.Node, change ...func(*api.Options)) *service {
 	t.Helper()
 	cfg := sets.Config{MaxTTL: maxTTL, NodeTimeout: 5 * time.Second}
-	if hub != nil {
-		cfg.Released = hub.Released
-	}
 	locker, err := sets.New(cfg, []node.Node{one})
 	if err != nil {
 		t.Fatal(err)

@@ -12,29 +12,29 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 )
 
-// errTooManyRecords refuses what the guard's storage has no room for.
+// errTooManyRecords refuses a record for which the guard's storage has no room.
 var errTooManyRecords = errors.New("the guarded records are at FENCELOCK_MAX_RECORDS or FENCELOCK_MAX_RECORD_BYTES: delete unneeded values, or raise the limit")
 
-// countShare: counting what the guard keeps takes at most this part of the time.
+// countShare limits counting the guard's records to this fraction (1/20) of the time.
 const countShare = 20
 
-// records bounds what the guard's storage keeps, in all and for callers with limits.
+// records bounds what the guard's storage keeps, in all and for each caller with limits.
 type records struct {
 	guard fencing.Guard
 	max   fencing.Usage
 
-	counting sync.Mutex // held by who counts
+	counting sync.Mutex // held while a goroutine counts
 
 	mu     sync.Mutex
 	known  bool
-	kept   fencing.Usage // as counted last
+	kept   fencing.Usage // the result of the last count
 	at     time.Time
 	took   time.Duration
-	owned  map[string]owned // by resource: of callers with limits
+	owned  map[string]owned // by resource; only records of callers with limits
 	owners map[string]fencing.Usage
 }
 
-// owned is a record that a caller with limits claimed or wrote last through this server.
+// owned is a record whose last claim or write through this server was by a caller with limits.
 type owned struct {
 	by    string
 	bytes int64
@@ -61,9 +61,10 @@ func (r *records) last() fencing.Usage {
 	return r.kept
 }
 
-// count counts again unless that was done a short while ago, in proportion to how long it
-// takes: the embedded file knows at once, and a database reads every record. One caller
-// counts, and the others go by what was counted before. A count that fails leaves it.
+// count returns the number and size of the guard's records. It counts again unless the last count is recent
+// compared with its duration: the embedded file knows the numbers at once, but a database reads every
+// record. While one goroutine counts, others use the previous result. If a count fails, the previous result
+// remains.
 func (r *records) count(ctx context.Context) fencing.Usage {
 	if !r.counting.TryLock() {
 		return r.last()
@@ -88,9 +89,9 @@ func (r *records) count(ctx context.Context) fencing.Usage {
 	return r.kept
 }
 
-// admit returns errTooManyRecords for a claim, or a write of so many bytes, that the storage has no
-// room for. A record that is there may be claimed, and written as long as it does not grow.
-// Requests that come at the same time may pass together.
+// admit returns errTooManyRecords for a claim, or a write of this many bytes, for which the storage has no
+// room. An existing record may always be claimed, and written as long as it does not grow. Concurrent
+// requests may exceed the limit together.
 func (r *records) admit(ctx context.Context, resource string, bytes int64) error {
 	kept := r.count(ctx)
 	full, large := kept.Records >= r.max.Records, kept.Bytes+bytes > r.max.Bytes && bytes > 0
@@ -107,14 +108,14 @@ func (r *records) admit(ctx context.Context, resource string, bytes int64) error
 	return nil
 }
 
-// take counts the record against its caller's limits, and returns what undoes that. The
-// error is a *access.LimitError. A caller without limits, or nil, owns nothing.
+// take counts the record against its caller's limits, and returns a function that undoes this. The error is
+// a *access.LimitError. A caller without limits, or nil, owns nothing.
 func (r *records) take(who *access.Identity, resource string, bytes int64, kind fencing.AttemptKind) (undo func(), err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before, had := r.owned[resource]
 	if kind == fencing.KindClaim && had {
-		return func() {}, nil // the value, and whose it is, stay
+		return func() {}, nil // the value and its owner remain
 	}
 	after := owned{bytes: bytes}
 	var mostRecords, mostBytes int
@@ -138,7 +139,7 @@ func (r *records) take(who *access.Identity, resource string, bytes int64, kind 
 	}, nil
 }
 
-// replace moves a record from one owner to another, of whom either may be nobody. mu is held.
+// replace moves a record from one owner to another; either may be none. The caller holds mu.
 func (r *records) replace(resource string, from, to owned) {
 	r.own(from, -1)
 	r.own(to, +1)

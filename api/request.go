@@ -23,13 +23,20 @@ import (
 // fieldBody names the body as a whole in an invalid-request problem.
 const fieldBody = "body"
 
-// readBody reads the whole JSON body into buf. An empty one is refused unless
-// optional. Errors: errMediaType, errBodyTooLarge, errBodyTimeout, *lockcore.FieldError.
-func readBody(w http.ResponseWriter, r *http.Request, buf *bytes.Buffer, optional bool) error {
+// readBody reads the whole JSON body into buf. It refuses an empty body unless optional is true. Errors:
+// errMediaType, errBodyTooLarge, errBodyTimeout, *lockcore.FieldError.
+func readBody(w *exchange, r *http.Request, buf *bytes.Buffer, optional bool) error {
 	if r.ContentLength > MaxBodyBytes {
 		return errBodyTooLarge
 	}
 	if r.ContentLength != 0 {
+		length := r.ContentLength
+		if length < 0 {
+			length = MaxBodyBytes
+		}
+		if err := w.expense.take(2 * length); err != nil {
+			return err
+		}
 		if err := readLimited(w, r, buf); err != nil {
 			return err
 		}
@@ -45,9 +52,9 @@ func readBody(w http.ResponseWriter, r *http.Request, buf *bytes.Buffer, optiona
 	return nil
 }
 
-// readLimited reads a body to its end. Then it removes the deadline that
-// ServeHTTP set, since net/http reads on to notice a caller that hangs up.
-func readLimited(w http.ResponseWriter, r *http.Request, buf *bytes.Buffer) error {
+// readLimited reads a body to its end. Then it removes the deadline that ServeHTTP set, because net/http
+// continues to read in order to notice a caller that hangs up.
+func readLimited(w *exchange, r *http.Request, buf *bytes.Buffer) error {
 	body := io.LimitedReader{R: r.Body, N: MaxBodyBytes + 1}
 	_, err := buf.ReadFrom(&body)
 	if err == nil && body.N > 0 {
@@ -66,7 +73,7 @@ func readLimited(w http.ResponseWriter, r *http.Request, buf *bytes.Buffer) erro
 }
 
 func isJSON(contentType string) bool {
-	if contentType == wire.TypeJSON { // nearly always
+	if contentType == wire.TypeJSON { // the usual case
 		return true
 	}
 	mediaType, params, err := mime.ParseMediaType(contentType)
@@ -77,16 +84,15 @@ func isJSON(contentType string) bool {
 	return !ok || strings.EqualFold(charset, "utf-8")
 }
 
-// pathResource is the resource that the path names after prefix.
+// pathResource returns the resource that follows prefix in the path.
 func pathResource(r *http.Request, prefix string) (string, error) {
 	return namedResource(r, strings.TrimPrefix(r.URL.EscapedPath(), prefix))
 }
 
-// namedResource is the resource of a part of the request's path: percent-decoded once,
-// slashes as they are or encoded. A proxy that normalises paths makes another resource
-// of some names, "b" of "a/../b", and this server sees only the result. So such a name
-// must be in a header as well, and a header that is sent must agree with the path. The
-// error is a *lockcore.FieldError.
+// namedResource decodes a resource from a part of the request's path: it is percent-decoded once, and its
+// slashes may be literal or encoded. A proxy that normalises paths turns some names into other resources,
+// for example "a/../b" into "b", and this server sees only the result. So such a name must also be in a
+// header, and a header must agree with the path. The error is a *lockcore.FieldError.
 func namedResource(r *http.Request, escaped string) (string, error) {
 	resource, err := unescapeResource("resource", escaped)
 	if err != nil {
@@ -117,14 +123,14 @@ func unescapeResource(field, escaped string) (string, error) {
 	return resource, lockcore.ValidateText(field, resource, 1)
 }
 
-// changesInPaths reports whether a proxy that normalises or decodes paths may make
-// another resource of the name.
+// changesInPaths reports whether a proxy that normalises or decodes paths may turn the name into another
+// resource.
 func changesInPaths(resource string) bool {
 	decoded, err := url.PathUnescape(resource)
 	return path.Clean("/"+resource) != "/"+resource || strings.Contains(resource, `\`) || err == nil && decoded != resource
 }
 
-// header gives the only value of a header, "" if it is not there.
+// header returns the only value of a header, "" if it is absent.
 func header(r *http.Request, name string) (string, error) {
 	switch values := r.Header[name]; len(values) {
 	case 0:
@@ -136,7 +142,7 @@ func header(r *http.Request, name string) (string, error) {
 	}
 }
 
-// idempotencyKey reads the Idempotency-Key header; "" if it is not there.
+// idempotencyKey returns the Idempotency-Key header, "" if it is absent.
 func idempotencyKey(r *http.Request) (string, error) {
 	key, err := header(r, wire.HeaderIdempotencyKey)
 	if err != nil || len(r.Header[wire.HeaderIdempotencyKey]) == 0 {
@@ -148,13 +154,13 @@ func idempotencyKey(r *http.Request) (string, error) {
 	return key, nil
 }
 
-// visible says whether a text has visible ASCII characters only.
+// visible reports whether a text contains only visible ASCII characters.
 func visible(text string) bool {
 	return strings.IndexFunc(text, func(c rune) bool { return c < '!' || c > '~' }) < 0
 }
 
-// preferredWait reads wait=N from Prefer (RFC 7240), in seconds; a longer wait than
-// MaxWait becomes that. Other preferences are ignored, and the first wait counts.
+// preferredWait reads wait=N from Prefer (RFC 7240), in seconds, and limits it to MaxWait. It ignores other
+// preferences, and any wait after the first.
 func preferredWait(r *http.Request) (wait time.Duration, found bool, err error) {
 	for _, line := range r.Header[wire.HeaderPrefer] {
 		for preference := range strings.SplitSeq(line, ",") {
@@ -173,24 +179,25 @@ func waitSeconds(digits string) (time.Duration, error) {
 		return 0, badField(wire.HeaderPrefer, "must ask to wait a whole number of seconds")
 	}
 	seconds, err := strconv.ParseInt(digits, 10, 32)
-	if err != nil { // too many digits for a longer wait than all
-		return lockcore.MaxWait, nil //nolint:nilerr // it is cut like any that is too long
+	if err != nil { // too many digits: longer than every limit
+		return lockcore.MaxWait, nil //nolint:nilerr // limited like any other long wait
 	}
 	return min(time.Duration(seconds)*time.Second, lockcore.MaxWait), nil
 }
 
-// The query parameters of the operations that have any.
+// The query parameters of each operation that has some.
 var (
 	listParameters    = []string{"prefix", "search", "limit", "cursor"}
+	blockedParameters = []string{"name"}
 	recordParameters  = []string{"prefix", "limit", "cursor"}
 	historyParameters = []string{"resource", "limit", "cursor"}
 	eventParameters   = []string{"prefix", "resource", "recent"}
 )
 
-// onlyParameters refuses a request with another query parameter before h acts: one that
-// ignores a misspelt parameter does something else than was asked for.
+// onlyParameters refuses a request with any other query parameter before h acts. If the server ignored a
+// misspelt parameter, it would do something that the caller did not request.
 func onlyParameters(h handler, names []string) handler {
-	return func(w http.ResponseWriter, r *http.Request) error {
+	return func(w *exchange, r *http.Request) error {
 		if r.URL.RawQuery != "" {
 			if _, err := query(r, names...); err != nil {
 				return err
@@ -200,7 +207,7 @@ func onlyParameters(h handler, names []string) handler {
 	}
 }
 
-// query reads the query's parameters, each at most once and none but those named.
+// query reads the query's parameters. Each may occur once, and other parameters are refused.
 func query(r *http.Request, names ...string) (map[string]string, error) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -231,7 +238,7 @@ func query(r *http.Request, names ...string) (map[string]string, error) {
 func pageLimit(params map[string]string) (int, error) {
 	text, ok := params["limit"]
 	if !ok {
-		return DefaultPage, nil
+		return defaultPage, nil
 	}
 	n, err := strconv.ParseUint(text, 10, 31)
 	if err != nil || n < 1 || n > MaxPage {

@@ -9,7 +9,7 @@ import (
 	"github.com/fencelock/fencelock/api/wire"
 )
 
-// buffer takes a buffer from the pool; recycle brings it back.
+// buffer takes a buffer from the pool; recycle returns it.
 func (s *Server) buffer() *bytes.Buffer {
 	if buf, ok := s.bodies.Get().(*bytes.Buffer); ok {
 		return buf
@@ -18,14 +18,14 @@ func (s *Server) buffer() *bytes.Buffer {
 }
 
 func (s *Server) recycle(buf *bytes.Buffer) {
-	if buf.Cap() <= maxPooledBodyBytes { // a rare giant is left to the collector
+	if buf.Cap() <= maxPooledBodyBytes { // a rare large buffer is left to the garbage collector
 		buf.Reset()
 		s.bodies.Put(buf)
 	}
 }
 
-// Header values of nearly every answer, which share their memory. A slice that is full
-// is copied by whoever appends to it.
+// Values of headers that most responses have. They share this memory: append copies them, because the
+// slices have no spare capacity.
 //
 //nolint:gochecknoglobals // constants in all but name
 var (
@@ -42,9 +42,9 @@ func contentTypes(contentType string) []string {
 	return []string{contentType}
 }
 
-// write answers with body as JSON. Nothing that this API says is worth keeping
-// in a cache: it is outdated as soon as it is read, and some of it is secret.
-func (s *Server) write(w http.ResponseWriter, status int, contentType string, body any) error {
+// write sends body as a JSON response. No response may be cached: it is outdated as soon as it is read, and
+// some responses are secret.
+func (s *Server) write(w *exchange, status int, contentType string, body any) error {
 	buf := s.buffer()
 	defer s.recycle(buf)
 	enc := json.NewEncoder(buf)
@@ -52,11 +52,16 @@ func (s *Server) write(w http.ResponseWriter, status int, contentType string, bo
 	if err := enc.Encode(body); err != nil {
 		return err
 	}
+	if status < http.StatusBadRequest && buf.Len() > smallBody {
+		if err := w.expense.cover(2 * int64(buf.Len())); err != nil { // a buffer that grows has up to twice as much
+			return err
+		}
+	}
 	w.Header()["Cache-Control"] = noStore
 	return writeBytes(w, status, contentType, buf.Bytes())
 }
 
-func writeBytes(w http.ResponseWriter, status int, contentType string, body []byte) error {
+func writeBytes(w *exchange, status int, contentType string, body []byte) error {
 	h := w.Header()
 	h["Content-Type"] = contentTypes(contentType)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
@@ -66,7 +71,7 @@ func writeBytes(w http.ResponseWriter, status int, contentType string, body []by
 	return err
 }
 
-func noContent(w http.ResponseWriter) error {
+func noContent(w *exchange) error {
 	w.Header()["Cache-Control"] = noStore
 	w.WriteHeader(http.StatusNoContent)
 	return nil

@@ -37,7 +37,7 @@ func TestAGrantAfterTheRevocationIsGivenBack(t *testing.T) {
 			}
 			released := make(chan string, 1)
 			s := newService(t, &fake{
-				acquire: func(_ context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+				acquire: func(_ context.Context, req lockcore.Request) (lockcore.Lease, error) {
 					write(c.after)
 					if err := keeper.Load(); err != nil {
 						t.Error(err)

@@ -9,13 +9,12 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// searchBudget bounds how long a page of a search collects matches. The service's own
-// limit for a page comes on top.
+// searchBudget bounds how long one page of a search collects matches. The last page that it reads may
+// exceed it by the service's own limit for a page.
 const searchBudget = 250 * time.Millisecond
 
-// search lists the locks whose resource or holder contains the text, in any case; ""
-// is in all. It reads on until the page is full or the budget is spent. Errors are
-// those of Service.List.
+// search lists the locks whose resource or holder contains the text, ignoring case; "" matches every lock.
+// It reads until the page is full or the budget is spent. Errors are those of Service.List.
 func (s *Server) search(ctx context.Context, text string, req lockcore.ListRequest) (lockcore.LockPage, error) {
 	if text == "" {
 		return s.Service.List(ctx, req)

@@ -20,56 +20,55 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// Limits of requests that are the API's own; the others are lockcore's.
+// Limits of requests that only the API has; the others are lockcore's.
 const (
 	MaxBodyBytes       = 64 << 10
-	MaxBodyDepth       = 64  // of arrays and objects, one in the other
+	MaxBodyDepth       = 64  // how deep arrays and objects may nest
 	MaxIdempotencyKey  = 255 // bytes of the header
-	MaxCursorBytes     = 1024
+	maxCursorBytes     = 1024
 	MaxPage            = 1000 // locks of a listing, attempts of a history
-	DefaultPage        = 100
+	defaultPage        = 100
 	defaultWaiters     = 10_000
 	defaultRecords     = 100_000
 	defaultRecordBytes = 256 << 20
-	bodyTimeout        = 10 * time.Second // for a request body to arrive
-	releaseTimeout     = 5 * time.Second  // for a grant to be released
-	guardTimeout       = 5 * time.Second  // for the guard's storage to answer
-	answerTimeout      = 10 * time.Second // for a caller to take its answer
-	soon               = time.Second      // when to try again where nothing better is known
+	bodyTimeout        = 10 * time.Second // how long a request body may take to arrive
+	releaseTimeout     = 5 * time.Second  // how long releasing an undelivered grant may take
+	guardTimeout       = 5 * time.Second  // how long the guard's storage may take
+	answerTimeout      = 10 * time.Second // how long a caller may take to read its response
+	soon               = time.Second      // when to try again, if no better time is known
 	maxPooledBodyBytes = 2 * MaxBodyBytes
-	maxStreamsOfCaller = events.MaxReaders / 4
-	maxListsOfCaller   = 8 // in flight or not read yet; each may take some megabytes
+	maxListsOfCaller   = 8 // under way or unread; each may take some megabytes
 )
 
-// Options are what a Server serves. All are required unless said otherwise.
+// Options are the parts that a Server serves. All are required unless their comment says otherwise.
 type Options struct {
 	Service lockcore.Service
-	// Guard keeps the guarded records; nil for none: /guarded answers 501.
+	// Guard keeps the guarded records; nil for none: then /guarded responds with 501.
 	Guard fencing.Guard
-	// Access is access control; nil for none: every caller may do everything.
+	// Access is access control. If it is nil, every caller may do everything.
 	Access *access.Keeper
-	// Hosts are the hosts that the server answers to; nil for all, which is for
-	// servers with access control.
+	// Hosts are the host names that the server accepts; nil accepts all, which is only safe with access
+	// control.
 	Hosts *Hosts
-	// Audit gets a line for each administrative act, also a refused one; nil for Logger.
+	// Audit gets a line for each administrative act, even a refused one; nil means Logger.
 	Audit *slog.Logger
-	// Proofs gives the latest keys for leases' fencing_proof; nil for no proofs.
+	// Proofs returns the present keys for the leases' fencing_proof; nil for no proofs.
 	Proofs func() *fencing.ProofKeys
-	// ProofRequired makes the guarded records demand a proof.
+	// ProofRequired makes guarded records require a proof.
 	ProofRequired bool
-	// MaxWaiters bounds the places of requests in queues here; 0 for 10,000.
+	// MaxWaiters bounds the places of requests in this server's queues; 0 means 10,000.
 	MaxWaiters int
-	// MaxRecords bounds what Guard keeps; 0 for 100,000 records and 256 MiB.
+	// MaxRecords bounds what Guard keeps; 0 means 100,000 records and 256 MiB.
 	MaxRecords fencing.Usage
-	Events     *events.Hub // gets this server's events, and is streamed by GET /events
-	Console    bool        // serve the console
-	OpenAPI    []byte      // what /openapi.yaml serves
+	Events     *events.Hub // gets this server's events; GET /events streams them
+	Console    bool        // whether to serve the console
+	OpenAPI    []byte      // the contents of /openapi.yaml
 	Logger     *slog.Logger
 	Metrics    prometheus.Registerer
-	// MetricsPrefixes give the metrics of locks a label: the longest of these that
-	// the resource begins with. Keep them few: each adds a set of series.
+	// MetricsPrefixes are labels of lock metrics. A resource counts under the longest of these prefixes
+	// that it begins with. Each prefix adds a set of series, so use few.
 	MetricsPrefixes []string
-	// Tracer, if not nil, makes spans of requests.
+	// Tracer makes spans of requests, if it is not nil.
 	Tracer trace.Tracer
 }
 
@@ -78,31 +77,33 @@ type Server struct {
 	Options
 	router    *chi.Mux
 	kinds     []problem
-	pages     map[string][]byte // the problems' pages by slug
+	pages     map[string][]byte // the problems' pages, by slug
 	metrics   metrics
 	leases    *lifecycle
 	guard     *guardWatch
 	records   *records
 	strangers strangers
-	turns     *turns    // of POST /locks/batch
-	crew      crew      // of its operations
-	streams   share     // of GET /events
-	lists     share     // of GET /locks
-	bodies    sync.Pool // of *bytes.Buffer: requests in, responses out
+	turns     *turns    // limits running batches
+	crew      crew      // runs the operations of batches
+	lists     share     // limits GET /locks, /blocked and /guarded
+	budget    *budget   // limits the memory of requests and responses
+	refusals  share     // limits unread refusals of callers that exceed their share of the budget
+	bodies    sync.Pool // of *bytes.Buffer, for the bodies of requests and responses
 }
 
 // New makes the handler of the public listener.
 func New(opts Options) *Server {
 	s := &Server{
-		Options: opts,
-		router:  chi.NewRouter(),
-		kinds:   problems(),
-		pages:   renderPages(problems()),
-		metrics: newMetrics(opts.Metrics),
-		turns:   newTurns(),
-		crew:    make(crew),
-		streams: share{max: maxStreamsOfCaller},
-		lists:   share{max: maxListsOfCaller},
+		Options:  opts,
+		router:   chi.NewRouter(),
+		kinds:    problems(),
+		pages:    renderPages(problems()),
+		metrics:  newMetrics(opts.Metrics),
+		turns:    newTurns(),
+		crew:     make(crew),
+		lists:    share{max: maxListsOfCaller},
+		budget:   newBudget(),
+		refusals: share{max: maxUnreadRefusals},
 	}
 	if s.Audit == nil {
 		s.Audit = s.Logger
@@ -117,8 +118,7 @@ func New(opts Options) *Server {
 	return s
 }
 
-// Run finds out how the leases that were granted here ended without a release, and
-// checks the guard, until ctx ends.
+// Run finds out how leases granted here ended without a release, and checks the guard, until ctx ends.
 func (s *Server) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() { s.guard.run(ctx) })
@@ -126,17 +126,17 @@ func (s *Server) Run(ctx context.Context) {
 	running.Wait()
 }
 
-// ServeHTTP gives the request's body bodyTimeout to arrive, whoever reads it: what
-// a handler leaves of a body net/http reads itself, and without a deadline.
+// ServeHTTP limits how long the request's body may take to arrive, whoever reads it: net/http itself reads
+// what a handler leaves unread, without a deadline.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.Access == nil {
-		connectionOf(r).trust() // nobody has credentials
+		connectionOf(r).trust("") // without access control there are no strangers
 	}
 	if r.ContentLength != 0 {
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout)) // a test's writer has none
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout)) // a test's writer has no deadline
 	}
 	if len(r.TransferEncoding) > 0 {
-		w.Header().Set("Connection", "close") // headerCheck does not look behind such a body
+		w.Header().Set("Connection", "close") // because headerCheck does not check what follows such a body
 	}
 	s.router.ServeHTTP(w, r)
 }
@@ -146,7 +146,7 @@ func (s *Server) routes() {
 	if s.Hosts != nil {
 		s.router.Use(func(next http.Handler) http.Handler { return s.OnlyHosts(*s.Hosts, next) })
 	}
-	s.router.NotFound(s.answer(func(http.ResponseWriter, *http.Request) error { return errUnknownPath }))
+	s.router.NotFound(s.answer(func(*exchange, *http.Request) error { return errUnknownPath }))
 	s.router.MethodNotAllowed(s.answer(s.methodNotAllowed))
 
 	s.route(http.MethodPost, "/locks", s.acquire)
@@ -154,6 +154,7 @@ func (s *Server) routes() {
 	s.route(http.MethodPost, "/cancel", s.cancel)
 	s.get("/locks", s.lists.within(errListLimit, s.list), listParameters...)
 	s.get("/locks/*", s.inspect)
+	s.get("/blocked", s.lists.within(errListLimit, s.blocked), blockedParameters...)
 	s.route(http.MethodPost, breaksPath, s.breakLock)
 
 	s.get(currentLease, s.lease)
@@ -162,9 +163,9 @@ func (s *Server) routes() {
 
 	s.get("/guarded", s.lists.within(errListLimit, s.listRecords), recordParameters...)
 	s.get("/guarded/*", s.readRecord)
-	s.route(http.MethodPut, "/guarded/*", s.writeRecord)
-	s.route(http.MethodPost, "/guarded/*", s.claimRecord)
-	s.route(http.MethodDelete, "/guarded/*", s.deleteRecord)
+	s.route(http.MethodPut, "/guarded/*", s.changeRecord)
+	s.route(http.MethodPost, "/guarded/*", s.changeRecord)
+	s.route(http.MethodDelete, "/guarded/*", s.changeRecord)
 	s.get("/history", s.history, historyParameters...)
 
 	s.get("/events", s.events, eventParameters...)
@@ -178,22 +179,21 @@ func (s *Server) routes() {
 	s.get("/problems/{type}", s.problemPage)
 }
 
-// route serves a method of a path as decisions allows, with no other query parameters
-// than those named.
+// route serves a method of a path as decisions allows. It refuses query parameters other than those named.
 func (s *Server) route(method, pattern string, h handler, parameters ...string) {
 	s.router.Method(method, pattern, s.answer(s.authorize(method, pattern, onlyParameters(h, parameters))))
 }
 
-// get serves HEAD wherever it serves GET; net/http leaves the body out.
+// get serves HEAD together with GET; net/http omits the body.
 func (s *Server) get(pattern string, h handler, parameters ...string) {
 	s.route(http.MethodGet, pattern, h, parameters...)
 	h = onlyParameters(h, parameters)
 	s.router.Head(pattern, s.answer(s.authorize(http.MethodGet, pattern, h)))
 }
 
-// methodNotAllowed names the methods of the path. The router calls it for every
-// path when it does not know the method.
-func (s *Server) methodNotAllowed(w http.ResponseWriter, r *http.Request) error {
+// methodNotAllowed names the path's methods in its refusal. The router calls it for every path if it does
+// not know the method.
+func (s *Server) methodNotAllowed(w *exchange, r *http.Request) error {
 	path := r.URL.RawPath
 	if path == "" {
 		path = r.URL.Path
@@ -210,7 +210,7 @@ func (s *Server) methodNotAllowed(w http.ResponseWriter, r *http.Request) error 
 	return refuseMethod(w, allowed...)
 }
 
-func refuseMethod(w http.ResponseWriter, allowed ...string) error {
+func refuseMethod(w *exchange, allowed ...string) error {
 	w.Header().Set("Allow", strings.Join(allowed, ", "))
 	return errMethodNotAllowed
 }

@@ -9,23 +9,22 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// healthz is GET /healthz: the process runs and answers.
-func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) error {
+// healthz is GET /healthz: the process runs and responds.
+func (s *Server) healthz(w *exchange, _ *http.Request) error {
 	return s.write(w, http.StatusOK, wire.TypeJSON, wire.Health{Status: "ok"})
 }
 
-// readyz is GET /readyz: 200 only while a quorum may vote. A guard that fails shows in
-// the body alone, since a load balancer must not take out a server that can lock. With
-// access control, only authenticated callers see the nodes and the guard's error, which
-// have names of machines.
-func (s *Server) readyz(w http.ResponseWriter, r *http.Request) error {
+// readyz is GET /readyz: 200 only while a quorum may vote. A failing guard shows only in the body, because
+// a load balancer should not remove a server that can still lock. With access control, only authenticated
+// callers see the nodes and the guard's error, which contain host names.
+func (s *Server) readyz(w *exchange, r *http.Request) error {
 	cluster := s.Service.Observe(r.Context())
 	status := http.StatusOK
 	if !cluster.Ready {
 		status = http.StatusServiceUnavailable
 	}
 	guard := s.guard.status()
-	if s.Access != nil && callerOf(w) == nil {
+	if s.Access != nil && w.who == nil {
 		cluster.Nodes, cluster.Reason = nil, ""
 		for i := range cluster.Sets {
 			cluster.Sets[i].Nodes, cluster.Sets[i].Reason = nil, ""
@@ -78,12 +77,12 @@ func readyBody(c lockcore.ClusterStatus) wire.Ready {
 }
 
 // openapi is GET /openapi.yaml.
-func (s *Server) openapi(w http.ResponseWriter, _ *http.Request) error {
+func (s *Server) openapi(w *exchange, _ *http.Request) error {
 	return writeBytes(w, http.StatusOK, "application/yaml; charset=utf-8", s.OpenAPI)
 }
 
-// problemPage is GET /problems/{type}: what a problem's type points to.
-func (s *Server) problemPage(w http.ResponseWriter, r *http.Request) error {
+// problemPage is GET /problems/{type}: the page at the URL of a problem's type.
+func (s *Server) problemPage(w *exchange, r *http.Request) error {
 	page, ok := s.pages[chi.URLParam(r, "type")]
 	if !ok {
 		return errUnknownPath

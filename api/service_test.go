@@ -14,9 +14,12 @@ import (
 
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/servicetest"
 )
+
+func TestMain(m *testing.M) { testenv.Main(m) }
 
 // TestService holds the API against the suite of what it serves.
 func TestService(t *testing.T) {
@@ -38,8 +41,8 @@ type remote struct {
 	s *service
 }
 
-// call sends a request on behalf of the context's caller, and reads the answer.
-func (r *remote) call(ctx context.Context, method, path string, body any, into any, header ...string) (status int, err error) {
+// call sends a request on behalf of the caller, and reads the answer.
+func (r *remote) call(ctx context.Context, caller, method, path string, body any, into any, header ...string) (status int, err error) {
 	text := []byte(nil)
 	if body != nil {
 		if text, err = json.Marshal(body); err != nil {
@@ -50,7 +53,7 @@ func (r *remote) call(ctx context.Context, method, path string, body any, into a
 	if err != nil {
 		return 0, err
 	}
-	for _, l := range append(header, "Content-Type: application/json", bearer(lockcore.CallerOf(ctx))) {
+	for _, l := range append(header, "Content-Type: application/json", bearer(caller)) {
 		name, value, _ := strings.Cut(l, ": ")
 		req.Header.Set(name, value)
 	}
@@ -134,26 +137,26 @@ func stateOf(w wire.Lock) lockcore.LockState {
 	return s
 }
 
-func (r *remote) Acquire(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+func (r *remote) Acquire(ctx context.Context, req lockcore.Request) (lockcore.Lease, error) {
 	var granted wire.Lease
-	status, err := r.call(ctx, "POST", "/locks", bodyOf(req), &granted, keyOf(req)...)
+	status, err := r.call(ctx, req.Caller.Name(), "POST", "/locks", bodyOf(req), &granted, keyOf(req)...)
 	return leaseOf(granted, status == http.StatusOK), err
 }
 
 // Cancel does not get to know what it ended.
-func (r *remote) Cancel(ctx context.Context, req lockcore.AcquireRequest) ([]lockcore.LeasePart, error) {
-	_, err := r.call(ctx, "POST", "/cancel", bodyOf(req), nil, keyOf(req)...)
+func (r *remote) Cancel(ctx context.Context, req lockcore.Request) ([]lockcore.LeasePart, error) {
+	_, err := r.call(ctx, req.Caller.Name(), "POST", "/cancel", bodyOf(req), nil, keyOf(req)...)
 	return nil, err
 }
 
-func bodyOf(req lockcore.AcquireRequest) wire.AcquireRequest {
+func bodyOf(req lockcore.Request) wire.AcquireRequest {
 	return wire.AcquireRequest{
 		Resource: req.Resource, Resources: req.Resources, Slots: req.Slots, TTLMS: millisOf(req.TTL), WaitMS: millisOf(req.Wait),
 		MinHoldMS: millisOf(req.MinHold), MaxHoldMS: millisOf(req.MaxHold), Holder: req.Holder, Metadata: req.Metadata,
 	}
 }
 
-func keyOf(req lockcore.AcquireRequest) []string {
+func keyOf(req lockcore.Request) []string {
 	if req.IdempotencyKey == "" {
 		return nil
 	}
@@ -165,38 +168,40 @@ func keyOf(req lockcore.AcquireRequest) []string {
 }
 
 // Open returns a lease with the error, too: see servicetest.
-func (r *remote) Open(ctx context.Context, id string) (lockcore.OpenedLease, error) {
-	opened, err := r.Service.Open(ctx, id)
-	return &remoteLease{OpenedLease: opened, remote: r, id: "Fencelock-Lease: " + id}, err
+func (r *remote) Open(ctx context.Context, caller lockcore.Caller, id string) (lockcore.OpenedLease, error) {
+	opened, err := r.Service.Open(ctx, caller, id)
+	return &remoteLease{OpenedLease: opened, remote: r, caller: caller.Name(), id: "Fencelock-Lease: " + id}, err
 }
 
 // remoteLease is a lease over HTTP, which has the server open its id with each request.
 type remoteLease struct {
 	lockcore.OpenedLease // nil if the id does not open
 	remote               *remote
+	caller               string
 	id                   string // as a header
 }
 
 func (l *remoteLease) Extend(ctx context.Context, ttl time.Duration) (lockcore.Lease, error) {
 	var lease wire.Lease
-	_, err := l.remote.call(ctx, "POST", "/leases/current/extend", wire.ExtendRequest{TTLMS: millisOf(ttl)}, &lease, l.id)
+	_, err := l.remote.call(ctx, l.caller, "POST", "/leases/current/extend", wire.ExtendRequest{TTLMS: millisOf(ttl)}, &lease, l.id)
 	return leaseOf(lease, false), err
 }
 
-func (l *remoteLease) Release(ctx context.Context) error {
-	_, err := l.remote.call(ctx, "DELETE", "/leases/current", nil, nil, l.id)
-	return err
+// Release does not get to know what it ended.
+func (l *remoteLease) Release(ctx context.Context) ([]lockcore.LeasePart, error) {
+	_, err := l.remote.call(ctx, l.caller, "DELETE", "/leases/current", nil, nil, l.id)
+	return nil, err
 }
 
 func (l *remoteLease) Now(ctx context.Context) (lockcore.Lease, error) {
 	var lease wire.Lease
-	_, err := l.remote.call(ctx, "GET", "/leases/current", nil, &lease, l.id)
+	_, err := l.remote.call(ctx, l.caller, "GET", "/leases/current", nil, &lease, l.id)
 	return leaseOf(lease, false), err
 }
 
 func (r *remote) Inspect(ctx context.Context, resource string) (lockcore.LockState, error) {
 	var lock wire.Lock
-	_, err := r.call(ctx, "GET", "/locks/"+url.PathEscape(resource), nil, &lock)
+	_, err := r.call(ctx, servicetest.Callers[0], "GET", "/locks/"+url.PathEscape(resource), nil, &lock)
 	return stateOf(lock), err
 }
 
@@ -209,7 +214,7 @@ func (r *remote) List(ctx context.Context, req lockcore.ListRequest) (page lockc
 		query.Set("cursor", req.Cursor)
 	}
 	var w wire.LockPage
-	_, err = r.call(ctx, "GET", "/locks?"+query.Encode(), nil, &w)
+	_, err = r.call(ctx, req.Caller.Name(), "GET", "/locks?"+query.Encode(), nil, &w)
 	for _, lock := range w.Locks {
 		page.Locks = append(page.Locks, stateOf(lock))
 	}
@@ -218,6 +223,6 @@ func (r *remote) List(ctx context.Context, req lockcore.ListRequest) (page lockc
 }
 
 func (r *remote) Break(ctx context.Context, resource string, token fencing.Token) error {
-	_, err := r.call(ctx, "POST", "/breaks", wire.BreakRequest{Resource: resource, FencingToken: int64(token), Any: token == 0}, nil)
+	_, err := r.call(ctx, servicetest.Callers[0], "POST", "/breaks", wire.BreakRequest{Resource: resource, FencingToken: int64(token), Any: token == 0}, nil)
 	return err
 }

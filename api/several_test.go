@@ -16,8 +16,8 @@ import (
 )
 
 func TestAcquireSeveral(t *testing.T) {
-	s := newService(t, &fake{acquire: func(_ context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
-		if req.Resource != "" || !slices.Equal(req.Resources, []string{"b", "a"}) || req.Wait != time.Second {
+	s := newService(t, &fake{acquire: func(_ context.Context, req lockcore.Request) (lockcore.Lease, error) {
+		if req.Resource != "" || !slices.Equal(req.Resources, []string{"a", "b"}) || req.Wait != time.Second {
 			t.Errorf("asked for %+v", req)
 		}
 		return lockcore.Lease{ID: leaseID, TTL: time.Second, Validity: time.Second, MaxHoldRemaining: -1, Parts: []lockcore.LeasePart{{Resource: "a", Token: 34}, {Resource: "b", Token: 7}}}, nil

@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// share bounds how much of a common resource one caller may have at a time. Its zero
-// value with a max is ready.
+// share bounds how much of a common resource one caller may use at a time. Its zero value with max set is
+// ready for use.
 type share struct {
 	max int
 
@@ -16,7 +16,7 @@ type share struct {
 	taken map[string]int // by caller; no zeros
 }
 
-// take reports whether the caller may have one more; then give must follow.
+// take reports whether the caller may use one more. If so, call give later.
 func (s *share) take(caller string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -38,9 +38,9 @@ func (s *share) give(caller string) {
 	}
 }
 
-// within has h answer as many requests of a caller at a time as its share is.
+// within lets h serve at most max requests of a caller at a time.
 func (s *share) within(tooMany error, h handler) handler {
-	return func(w http.ResponseWriter, r *http.Request) error {
+	return func(w *exchange, r *http.Request) error {
 		caller := shareholder(w, r)
 		if !s.take(caller) {
 			return tooMany
@@ -50,13 +50,12 @@ func (s *share) within(tooMany error, h handler) handler {
 	}
 }
 
-// callerBits of an IPv6 address tell callers apart: a host mostly has its whole /64.
+// callerBits is how many bits of an IPv6 address identify a caller, because a host usually has a whole /64.
 const callerBits = 64
 
-// shareholder is the caller's name or, without access control, the address that
-// it calls from.
-func shareholder(w http.ResponseWriter, r *http.Request) string {
-	if who := callerOf(w); who != nil {
+// shareholder returns the caller's name or, without access control, the address from which it calls.
+func shareholder(w *exchange, r *http.Request) string {
+	if who := w.who; who != nil {
 		return "name " + who.Name()
 	}
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
@@ -67,6 +66,6 @@ func shareholder(w http.ResponseWriter, r *http.Request) string {
 	if err != nil || addr.Unmap().Is4() {
 		return host
 	}
-	network, _ := addr.Prefix(callerBits) // an IPv6 address has as many bits
+	network, _ := addr.Prefix(callerBits) // cannot fail: an IPv6 address has more bits
 	return network.String()
 }

@@ -6,34 +6,35 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/fencelock/fencelock/api/access"
 )
 
-// Where there is access control, strangers are requests without valid credentials. Many may
-// come at once and read no answer, so they are bounded by themselves: what they take is
-// nobody's who has credentials. One beyond the bounds is cut off, since a refusal would be
-// one more answer that nobody reads.
+// With access control, strangers are requests without valid credentials. Many may come at once without
+// reading their responses, so they have their own limits: they never use the share of callers with
+// credentials. A stranger beyond the limits is cut off, because a refusal would be one more response that
+// is not read.
 const (
-	maxStrangers       = 1000                     // that are being answered at this server
-	maxStrangersOfConn = 16                       // over one connection, which HTTP/2 allows; a browser loads the console so
-	refusalTimeout     = time.Second              // for a stranger to take a refusal
-	strangerPause      = 50 * time.Millisecond    // what a request costs its connection
-	strangerByte       = time.Second / (64 << 10) // what a byte does, before a request with credentials
+	maxStrangers       = 1000                     // strangers that may be served at this server at a time
+	maxStrangersOfConn = 16                       // the same for one connection, since HTTP/2 allows many; a browser needs several to load the console
+	refusalTimeout     = time.Second              // how long a refusal may take to be read
+	strangerPause      = 50 * time.Millisecond    // the cost of a request, by which the next read of its connection is delayed
+	strangerByte       = time.Second / (64 << 10) // the cost of a byte before the first request with credentials
 	strangerTolerance  = 250 * time.Millisecond   // 5 requests, or 16 KB
 	maxStrangerDebt    = 10 * time.Second
-	maxSharedDebt      = time.Second // of a connection that others use, too
+	maxSharedDebt      = time.Second // the maximum debt of a connection that other callers use, too
 
-	// A frame of HTTP/2 may have nine bytes, open no stream and still need an answer, so
-	// that bytes are dearer there; a usual header is free.
+	// An HTTP/2 frame may have only nine bytes, open no stream and still need a response, so bytes cost
+	// more on such a connection. The header of a usual request is free.
 	freeFrames = 4 << 10
 	framesByte = time.Second / (2 << 10)
 )
 
-// strangers counts those that are being answered. Its zero value is ready.
+// strangers counts the strangers that are being served. Its zero value is ready for use.
 type strangers struct{ answering atomic.Int32 }
 
-// enter reports whether a stranger may be answered; leave must follow then, once it has its
-// answer. A probe of the server's health is bounded by its connection alone: a flood must
-// not have the server restarted.
+// enter reports whether a stranger may be served; call leave after the response. A health probe is limited
+// only by its connection, so that a flood cannot make an orchestrator restart the server.
 func (s *strangers) enter(r *http.Request, probe bool) (leave func(), ok bool) {
 	conn := connectionOf(r)
 	all, own := s.answering.Add(1), conn.strangers.Add(1)
@@ -48,9 +49,9 @@ func (s *strangers) enter(r *http.Request, probe bool) (leave func(), ok bool) {
 	return leave, true
 }
 
-// unasked answers a request that needs no credentials.
+// unasked serves a request that needs no credentials.
 func (s *Server) unasked(d decision, h handler) handler {
-	return func(w http.ResponseWriter, r *http.Request) error {
+	return func(w *exchange, r *http.Request) error {
 		connectionOf(r).slowDown()
 		leave, ok := s.strangers.enter(r, d.probe)
 		if !ok {
@@ -59,45 +60,48 @@ func (s *Server) unasked(d decision, h handler) handler {
 		defer leave()
 		err := h(w, r)
 		if err == nil {
-			_ = http.NewResponseController(w).Flush() // it counts until it is taken
+			_ = http.NewResponseController(w).Flush() // the stranger counts until it has read the response
 		}
 		return err
 	}
 }
 
-// refuseStranger writes a refusal, which has to be taken soon.
-func (s *Server) refuseStranger(w *responder, r *http.Request, a refusal) {
+// refuseStranger writes a refusal, which must be read soon.
+func (s *Server) refuseStranger(w *exchange, r *http.Request, a refusal) {
 	leave, ok := s.strangers.enter(r, false)
 	if !ok {
 		panic(http.ErrAbortHandler)
 	}
 	defer leave()
-	w.within = refusalTimeout
 	if s.writeRefusal(w, a) == nil {
 		_ = http.NewResponseController(w).Flush()
 	}
 }
 
-// pacedConn is a connection that is read slowly while strangers use it: a few connections
-// must not take all of the processor's time. What they send costs it time, and beyond a
-// tolerance that time has to pass before the next read.
+// pacedConn is a connection that is read slowly while strangers use it, so that a few connections cannot
+// take all of the processor's time. Each request and byte of strangers adds to a debt of time. If the debt exceeds a
+// tolerance, the next read is delayed until the debt is paid.
 type pacedConn struct {
 	net.Conn
 	raw     syscall.RawConn // nil for none
-	trusted atomic.Bool     // a request with credentials has come: bytes cost nothing
-	frames  bool            // it speaks HTTP/2; with read, of the goroutine that reads
-	read    int             // bytes of HTTP/2 before a request with credentials
-	paid    atomic.Int64    // until when what came is paid for, since 1970 in nanoseconds
+	trusted atomic.Bool     // a request with credentials has come: bytes are free now
+	frames  bool            // it speaks HTTP/2. frames and read belong to the goroutine that reads
+	read    int             // bytes of HTTP/2 before the first request with credentials
+	paid    atomic.Int64    // the time at which everything that came is paid for, in Unix nanoseconds
 	closed  atomic.Bool
+
+	listener *connections // the connections that count it; nil for none. Their mutex guards place and left
+	place    connPlace    // zero while a request of a caller is served
+	left     bool         // it is closed, and not counted any more
 }
 
-// sendBuffer bounds what waits in the kernel for a caller that does not read: without it the
-// system lets megabytes wait on each connection. It is twice as much on Linux.
+// sendBuffer bounds the data that waits in the kernel for a caller that does not read. Without it, the
+// system buffers megabytes on each connection. Linux doubles the value.
 const sendBuffer = 64 << 10
 
 func newPacedConn(conn net.Conn) *pacedConn {
 	c := &pacedConn{Conn: conn}
-	if tcp, ok := conn.(*net.TCPConn); ok { // an error: it is closed already, as its reader finds out
+	if tcp, ok := conn.(*net.TCPConn); ok { // an error means that it is closed, which its reader notices
 		_ = tcp.SetWriteBuffer(sendBuffer)
 		c.raw, _ = tcp.SyscallConn()
 	}
@@ -119,8 +123,8 @@ func (c *pacedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// abandoned reports whether a stranger has closed the connection behind what it sent: the
-// rest is for nobody.
+// abandoned reports whether a stranger has closed the connection after what it sent. The rest of it then
+// need not be served.
 func (c *pacedConn) abandoned() (gone bool) {
 	if c.raw == nil || c.trusted.Load() {
 		return false
@@ -129,7 +133,7 @@ func (c *pacedConn) abandoned() (gone bool) {
 	return gone
 }
 
-// priceOf is what n more bytes of a stranger cost.
+// priceOf returns the price of n more bytes of a stranger.
 func (c *pacedConn) priceOf(n int) time.Duration {
 	if !c.frames {
 		return time.Duration(n) * strangerByte
@@ -138,7 +142,7 @@ func (c *pacedConn) priceOf(n int) time.Duration {
 	return time.Duration(min(n, max(0, c.read-freeFrames))) * framesByte
 }
 
-// owes is how long the next read has to wait.
+// owes returns how long the next read must wait.
 func (c *pacedConn) owes() time.Duration {
 	paid := c.paid.Load()
 	if paid == 0 {
@@ -153,49 +157,87 @@ func (c *pacedConn) charge(cost, most time.Duration) {
 	c.paid.Store(min(max(c.paid.Load(), now)+int64(cost), now+int64(most)))
 }
 
-// NetConn is the connection below, as tls.Conn has it.
+// NetConn returns the connection below, as tls.Conn does.
 func (c *pacedConn) NetConn() net.Conn { return c.Conn }
 
-// Close also ends a read that waits. The socket of a stranger that owes time stays for a
-// moment, so that it does not begin again at once with another one.
+// Close also ends a read that waits. If a stranger owes time, its socket stays open for a moment, so that
+// the stranger does not continue at once with another connection.
 func (c *pacedConn) Close() error {
 	owes := c.owes()
 	if c.closed.Swap(true) || c.trusted.Load() || owes <= 0 {
-		return c.Conn.Close()
+		return c.end()
 	}
-	time.AfterFunc(min(owes, maxSharedDebt), func() { _ = c.Conn.Close() })
+	time.AfterFunc(min(owes, maxSharedDebt), func() { _ = c.end() })
 	return nil
 }
 
+// end closes the socket at once.
+func (c *pacedConn) end() error {
+	c.closed.Store(true)
+	err := c.Conn.Close()
+	c.listener.leave(c)
+	return err
+}
+
 // slowDown charges the connection for the request of a stranger.
-func (c *socket) slowDown() {
+func (c *socket) slowDown() { c.charge(c.paced != nil && c.paced.trusted.Load()) }
+
+// slowDownCaller charges the connection for a request of a caller that exceeds its share.
+func (c *socket) slowDownCaller(who *access.Identity) {
+	caller := ""
+	if who != nil {
+		caller = who.Name()
+	}
+	c.charge(c.isShared(caller))
+}
+
+func (c *socket) charge(shared bool) {
 	if c.paced == nil {
 		return
 	}
 	most := maxStrangerDebt
-	if c.paced.trusted.Load() {
+	if shared {
 		most = maxSharedDebt
 	}
 	c.paced.charge(strangerPause, most)
 }
 
-// trust ends the debt: a proxy sends requests of many callers over a connection.
-func (c *socket) trust() {
+// isShared records a caller of the connection, and reports whether others have used it: a proxy sends
+// requests of many callers.
+func (c *socket) isShared(caller string) bool {
+	only := c.caller.Load()
+	switch {
+	case only == nil:
+		first := caller // so that caller itself stays on the stack
+		c.caller.CompareAndSwap(nil, &first)
+		return false
+	case *only == caller:
+		return false
+	case *only != "":
+		c.caller.Store(new(string))
+	}
+	return true
+}
+
+// trust ends the debt that other callers have left on the connection of a proxy. A caller's own debt
+// remains.
+func (c *socket) trust(caller string) {
 	if c.paced == nil {
 		return
 	}
-	if !c.paced.trusted.Load() {
-		c.paced.trusted.Store(true)
+	shared := c.isShared(caller)
+	if known := c.paced.trusted.Swap(true); known && !shared {
+		return
 	}
 	if c.paced.paid.Load() != 0 {
 		c.paced.paid.Store(0)
 	}
 }
 
-// connectionOf is what is known of the request's connection, which HTTP/2 requests share.
+// connectionOf returns what the server knows of the request's connection. HTTP/2 requests share it.
 func connectionOf(r *http.Request) *socket {
 	if c, ok := r.Context().Value(socketKey{}).(*socket); ok {
 		return c
 	}
-	return &socket{} // a test's
+	return &socket{} // in a test
 }

@@ -24,7 +24,7 @@ func accepted(t *testing.T) (client, server net.Conn, socket syscall.RawConn) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := api.NewListener(tcp, nil, time.Second, slog.New(slog.DiscardHandler))
+	l := api.NewListener(tcp, api.ListenerOptions{Logger: slog.New(slog.DiscardHandler)})
 	t.Cleanup(func() { _ = l.Close() })
 	if client, err = new(net.Dialer).DialContext(context.WithoutCancel(t.Context()), "tcp", tcp.Addr().String()); err != nil {
 		t.Fatal(err)

@@ -30,7 +30,7 @@ func (f frames) Read(p []byte) (int, error) {
 // decides how much of the processor they take.
 func TestAStrangersFramesComeSlowly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := api.NewListener(frames{preface: strings.NewReader("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")}, nil, time.Second, slog.New(slog.DiscardHandler))
+		l := api.NewListener(frames{preface: strings.NewReader("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")}, api.ListenerOptions{Logger: slog.New(slog.DiscardHandler)})
 		defer func() { _ = l.Close() }()
 		conn, err := l.Accept()
 		if err != nil {

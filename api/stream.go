@@ -11,16 +11,17 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fencelock/fencelock/api/access"
 	"github.com/fencelock/fencelock/api/events"
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// The pace of a stream.
+// The times of a stream.
 const (
-	heartbeat    = 10 * time.Second // a comment, so that a dead connection is noticed by either side
-	streamWrite  = 10 * time.Second // for a reader to take what it is sent
-	streamRetry  = time.Second      // after which a reader comes back
+	heartbeat    = 10 * time.Second // how often a comment is sent, so that both sides notice a dead connection
+	streamWrite  = 10 * time.Second // how long a reader may take to read what was sent
+	streamRetry  = time.Second      // how long a reader waits before it reconnects
 	streamBatch  = 256
 	maxRecent    = 1000
 	maxLastEvent = 64 // bytes of the header
@@ -31,7 +32,7 @@ type subscription struct {
 	prefix, resource string
 	recent           int
 	lastID           string
-	mayRead          func(resource string) bool // nil for all
+	mayRead          func(resource string) bool // nil permits all
 }
 
 func subscriptionOf(r *http.Request, mayRead func(resource string) bool) (subscription, error) {
@@ -55,7 +56,7 @@ func subscriptionOf(r *http.Request, mayRead func(resource string) bool) (subscr
 		lockcore.ValidateText("resource", l.resource, 0))
 }
 
-// wants says whether the reader gets the event; events of the service itself go to all.
+// wants reports whether the reader gets the event. Every reader gets events of the service itself.
 func (l *subscription) wants(e *events.Event) bool {
 	if e.Resource == "" {
 		return true
@@ -64,7 +65,7 @@ func (l *subscription) wants(e *events.Event) bool {
 }
 
 // events is GET /events.
-func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) events(w *exchange, r *http.Request) error {
 	sub, err := subscriptionOf(r, s.mayRead(w))
 	if err != nil {
 		return err
@@ -73,17 +74,12 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 		streamHeader(w)
 		return nil
 	}
-	caller := shareholder(w, r)
-	if !s.streams.take(caller) {
-		return errListenerLimit
-	}
-	defer s.streams.give(caller)
-	reader, err := s.Events.Listen()
-	if tooMany := (*events.TooManyError)(nil); errors.As(err, &tooMany) {
-		return errTooManyListeners
+	reader, err := s.Events.Listen(shareholder(w, r), w.who == nil || w.who.MayAll(access.Admin))
+	if err != nil {
+		return err
 	}
 	defer reader.Close()
-	return s.whileAllowed(w, r, anyName, func(w http.ResponseWriter, r *http.Request) error {
+	return s.whileAllowed(w, r, anyName, func(w *exchange, r *http.Request) error {
 		st := &stream{w: w, control: http.NewResponseController(w), reader: reader, sub: sub}
 		streamHeader(w)
 		st.begin()
@@ -92,18 +88,18 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-func streamHeader(w http.ResponseWriter) {
+func streamHeader(w *exchange) {
 	h := w.Header()
 	h.Set("Content-Type", wire.TypeEvents)
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("X-Accel-Buffering", "no") // nginx would keep events back
+	h.Set("X-Accel-Buffering", "no") // otherwise nginx buffers events
 	w.WriteHeader(http.StatusOK)
 }
 
-// stream is a reader of GET /events.
+// stream is one reader of GET /events.
 type stream struct {
-	w       http.ResponseWriter
+	w       *exchange
 	control *http.ResponseController
 	reader  *events.Reader
 	sub     subscription
@@ -111,7 +107,7 @@ type stream struct {
 	list    []events.Numbered
 }
 
-// begin goes back to where the reader was, or by as many events as it wants.
+// begin resumes where the reader was, or goes back by the number of events that it requests.
 func (st *stream) begin() {
 	fmt.Fprintf(&st.text, "retry: %d\n: events of fencelock\n\n", streamRetry.Milliseconds())
 	switch {
@@ -122,7 +118,7 @@ func (st *stream) begin() {
 	}
 }
 
-// run sends until the reader goes away, is too slow, or the server stops.
+// run sends events until the reader disconnects, is too slow, or the server stops.
 func (st *stream) run(ctx context.Context) {
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
@@ -130,7 +126,7 @@ func (st *stream) run(ctx context.Context) {
 		for more := true; more; {
 			var slow bool
 			if slow, more = st.fill(); !live && !more && !slow {
-				st.text.WriteString(": live\n\n") // what comes from here on happens now
+				st.text.WriteString(": live\n\n") // events after this line are new
 			}
 			if !st.send() || slow {
 				return
@@ -148,8 +144,8 @@ func (st *stream) run(ctx context.Context) {
 	}
 }
 
-// fill appends the events that there are. A reader that fell behind so far that events
-// were lost gets a gap, and is cut off: it may come back.
+// fill appends the unread events. A reader that was too slow, so that events were lost, gets a gap and is
+// disconnected. It may reconnect.
 func (st *stream) fill() (slow, more bool) {
 	var missed uint64
 	st.list, missed, more = st.reader.Next(st.list[:0], streamBatch, st.sub.wants)
@@ -157,7 +153,7 @@ func (st *stream) fill() (slow, more bool) {
 		slow = st.sub.lastID == ""
 		st.gap("the reader was too slow, or disconnected for too long")
 	}
-	st.sub.lastID = "" // only the first gap may be of a reader that was disconnected
+	st.sub.lastID = "" // only the first gap may result from a disconnection
 	if slow {
 		return true, false
 	}
@@ -171,12 +167,12 @@ func (st *stream) gap(reason string) {
 	st.event("", &events.Event{Kind: wire.EventGap, Event: wire.Event{At: time.Now(), Server: st.reader.Server(), Reason: reason}})
 }
 
-// event appends one event to the text. JSON has no line breaks, which would end it.
+// event appends one event to the text. Its JSON contains no line breaks, which would end it.
 func (st *stream) event(id string, e *events.Event) {
 	e.At = e.At.UTC().Truncate(time.Millisecond)
 	data, err := json.Marshal(e.Event)
 	if err != nil {
-		return // cannot be: it is made of texts and numbers
+		return // cannot happen: an event has only strings and numbers
 	}
 	if id != "" {
 		fmt.Fprintf(&st.text, "id: %s\n", id)
@@ -184,12 +180,12 @@ func (st *stream) event(id string, e *events.Event) {
 	fmt.Fprintf(&st.text, "event: %s\ndata: %s\n\n", e.Kind, data)
 }
 
-// send writes the text, and reports whether the reader still takes it.
+// send writes the text, and reports whether the reader still reads.
 func (st *stream) send() bool {
 	if st.text.Len() == 0 {
 		return true
 	}
-	_ = st.control.SetWriteDeadline(time.Now().Add(streamWrite)) // in place of the server's, which a stream outlives
+	_ = st.control.SetWriteDeadline(time.Now().Add(streamWrite)) // replaces the server's deadline, which would end a stream
 	_, err := st.w.Write(st.text.Bytes())
 	st.text.Reset()
 	return err == nil && st.control.Flush() == nil

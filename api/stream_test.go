@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -152,8 +153,8 @@ func (l *listener) ends() {
 // TestRealEvents runs what clients do over the real Locker, and wants every
 // event of it, with nothing secret.
 func TestRealEvents(t *testing.T) {
-	hub, option := withEvents(t)
-	s := newRealServiceTelling(t, hub, option)
+	_, option := withEvents(t)
+	s := newRealService(t, option)
 	l := listen(t, s, "/events")
 	first := decode[wire.Lease](s.call("POST", "/locks", `{"resource":"orders/1","holder":"w1","ttl_ms":20000,"metadata":{"m":1}}`, "Idempotency-Key: k").wants(201))
 	s.call("POST", "/locks", `{"resource":"orders/1","holder":"w1","ttl_ms":20000,"metadata":{"m":1}}`, "Idempotency-Key: k").wants(200) // tells nothing
@@ -215,6 +216,22 @@ func TestRealEvents(t *testing.T) {
 	s.call("DELETE", "/leases/current", "", "Fencelock-Lease: "+several.LeaseID).wants(204)
 	l.next(wire.EventReleased)
 	l.next(wire.EventReleased)
+
+	s.call("POST", "/locks", `{"resource":"c"}`, "Idempotency-Key: c").wants(201)
+	cancelled := l.next(wire.EventGranted)
+	s.call("POST", "/cancel", `{"resource":"c"}`, "Idempotency-Key: c").wants(204)
+	if e = l.next(wire.EventReleased); e.Resource != "c" || e.FencingToken != cancelled.FencingToken {
+		t.Errorf("cancelled: %+v", e)
+	}
+	half := decode[wire.Lease](s.call("POST", "/locks", `{"resources":["d","e"]}`).wants(201))
+	l.next(wire.EventGranted)
+	l.next(wire.EventGranted)
+	s.breaks("d").wants(204)
+	l.next(wire.EventBroken)
+	s.call("POST", "/leases/current/extend", "", "Fencelock-Lease: "+half.LeaseID).wants(404)
+	if e = l.next(wire.EventReleased); e.Resource != "e" || e.FencingToken != half.Resources[1].FencingToken {
+		t.Errorf("ended by an extend: %+v", e)
+	}
 	l.stop()
 	for range l.all {
 	}
@@ -354,8 +371,8 @@ func TestTooManyListeners(t *testing.T) {
 	hub, option := withEvents(t)
 	s := newService(t, &fake{}, option)
 	var readers []*events.Reader
-	for range 256 {
-		r, err := hub.Listen()
+	for i := range 256 {
+		r, err := hub.Listen(strconv.Itoa(i), true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -391,7 +408,7 @@ func TestEventsRefusals(t *testing.T) {
 func TestFailuresTellNothing(t *testing.T) {
 	hub, option := withEvents(t)
 	s := newService(t, &fake{
-		acquire: func(context.Context, lockcore.AcquireRequest) (lockcore.Lease, error) {
+		acquire: func(context.Context, lockcore.Request) (lockcore.Lease, error) {
 			return lockcore.Lease{}, &lockcore.HeldError{Resource: "a", Token: 1}
 		},
 		extend:  func(string, time.Duration) (lockcore.Lease, error) { return lockcore.Lease{}, lockcore.ErrNotHeld },

@@ -10,24 +10,24 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 )
 
-// net/http takes a header that a proxy before it may understand otherwise, which
-// is what request smuggling needs (RFC 9112, section 11.2): a Content-Length
-// beside a Transfer-Encoding, of which it drops the first, and a line that
-// continues the one before (obs-fold), which it joins. A handler sees neither, so
-// the connection looks for them, and net/http answers 400.
+// net/http accepts headers that a proxy in front of it may read differently, which makes request smuggling
+// possible (RFC 9112, section 11.2). If a Content-Length comes with a Transfer-Encoding, it drops the
+// first. A line that continues the previous one (obs-fold) is joined to it. A handler sees neither, so the
+// connection looks for them, and net/http then responds with 400.
 
-// errSmuggling is what net/http gets to see of such a header, and answers 400 to.
+// errSmuggling is the read error that makes net/http respond with 400 to such a header.
 var errSmuggling = errors.New("the header is ambiguous")
 
-// strictConn is an HTTP/1 connection that reads no header that may be understood in two ways.
+// strictConn is an HTTP/1 connection that refuses ambiguous headers.
 type strictConn struct {
 	net.Conn            // above TLS
-	paced    *pacedConn // nil over TLS, where HTTP/2 is another connection
+	paced    *pacedConn // nil over TLS, where HTTP/2 uses another type
 	header   headerCheck
-	refused  error // for good: net/http may read again
+	refused  error // the error of every further read: net/http may read again
 }
 
 func (c *strictConn) Read(p []byte) (int, error) {
@@ -44,7 +44,7 @@ func (c *strictConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// NetConn is the connection below, as tls.Conn has it.
+// NetConn returns the connection below, as tls.Conn does.
 func (c *strictConn) NetConn() net.Conn { return c.Conn }
 
 // strictTLSConn is a strictConn over TLS.
@@ -58,18 +58,18 @@ func (c *strictTLSConn) ConnectionState() tls.ConnectionState { return c.state }
 
 // headerCheck follows the bytes of HTTP/1 requests.
 type headerCheck struct {
-	line    []byte // what has come of the present line, as far as it matters
-	last    byte   // of the present line
-	lines   int    // that this header has had
-	old     bool   // it is of HTTP/1.0, which has no Transfer-Encoding
-	body    int64  // bytes of the body that are still to come
-	length  int64  // the header's Content-Length, -1 for none
-	coded   bool   // it has a Transfer-Encoding
-	through bool   // nothing more is looked at
-	frames  bool   // since HTTP/2 follows
+	line    []byte // the beginning of the present line, as far as it is needed
+	last    byte   // the last byte of the present line
+	lines   int    // the number of lines of this header so far
+	old     bool   // the request is HTTP/1.0, which has no Transfer-Encoding
+	body    int64  // bytes of the body that have not come yet
+	length  int64  // the header's Content-Length; -1 if absent
+	coded   bool   // the header has a Transfer-Encoding
+	through bool   // the rest of the connection is not checked
+	frames  bool   // because it is HTTP/2
 }
 
-// maxCheckedLine is as much of a line as is kept: a Content-Length fits.
+// maxCheckedLine is how much of a line is kept, in bytes. A Content-Length fits.
 const maxCheckedLine = 128
 
 func (h *headerCheck) see(p []byte) error {
@@ -101,7 +101,7 @@ func (h *headerCheck) see(p []byte) error {
 	return nil
 }
 
-// endLine looks at a whole line, or at the beginning of a long one.
+// endLine checks a whole line, or the beginning of a long one.
 func (h *headerCheck) endLine(line []byte) error {
 	h.lines++
 	switch {
@@ -129,8 +129,8 @@ func (h *headerCheck) endLine(line []byte) error {
 	return nil
 }
 
-// endHeader: the end of an encoded body is not looked for, since the connection
-// is closed after it (Server.ServeHTTP).
+// endHeader checks the header. It need not find the end of an encoded body, because the connection is
+// closed after such a body (Server.ServeHTTP).
 func (h *headerCheck) endHeader() error {
 	if h.coded && (h.length >= 0 || h.old) {
 		return errSmuggling
@@ -139,42 +139,49 @@ func (h *headerCheck) endHeader() error {
 	return nil
 }
 
-// Listener accepts connections that refuse headers which may be understood in two
-// ways. Over TLS it shakes hands itself, in a goroutine for each connection,
-// because net/http looks into HTTP/2 connections that are a *tls.Conn alone, and
-// HTTP/1 ones have to be wrapped.
+// Listener accepts connections that refuse ambiguous headers, and limits how many are open. Over TLS it
+// makes the handshake itself, in a goroutine for each connection: HTTP/1 connections must be wrapped, but
+// net/http recognizes an HTTP/2 connection only if it is a *tls.Conn.
 type Listener struct {
 	net.Listener
-	config   *tls.Config // nil without TLS
-	limit    time.Duration
-	logger   *slog.Logger
-	accepted chan net.Conn
-	failed   chan error
-	closed   context.Context //nolint:containedctx // of the listener
-	close    context.CancelFunc
-	shaking  sync.WaitGroup
+	opts        ListenerOptions
+	connections *connections
+	accepted    chan net.Conn
+	failed      chan error
+	closed      context.Context //nolint:containedctx // ends when the listener is closed
+	close       context.CancelFunc
+	shaking     sync.WaitGroup
 }
 
-// NewListener wraps l, and has connections speak TLS if there is a config, whose
-// handshake may take as long as limit; the logger gets, at debug level, those that
-// fail. Close must follow.
-func NewListener(l net.Listener, config *tls.Config, limit time.Duration, logger *slog.Logger) *Listener {
-	w := &Listener{Listener: l, config: config, limit: limit, logger: logger, accepted: make(chan net.Conn), failed: make(chan error, 1)}
+// ListenerOptions are the options of a Listener. All except Logger may be zero.
+type ListenerOptions struct {
+	TLS       *tls.Config   // nil for connections without TLS
+	Handshake time.Duration // the time limit of a handshake
+	// Max is the maximum number of open connections; 0 for no limit. It requires that the http.Server uses
+	// this package's ConnState.
+	Max    int
+	Name   string       // the listener's name in the log and in metrics
+	Remedy string       // what an operator can do to raise Max
+	Logger *slog.Logger // gets failed handshakes, at debug level, and reached limits
+}
+
+// NewListener wraps l. Call Close at the end.
+func NewListener(l net.Listener, opts ListenerOptions) *Listener {
+	w := &Listener{Listener: l, opts: opts, connections: &connections{opts: opts}, accepted: make(chan net.Conn), failed: make(chan error, 1)}
 	w.closed, w.close = context.WithCancel(context.Background())
-	if config != nil {
+	if opts.TLS != nil {
 		w.shaking.Go(w.acceptTLS)
 	}
 	return w
 }
 
-// Accept is net.Listener.Accept.
+// Accept returns the next connection, over TLS after its handshake.
 func (l *Listener) Accept() (net.Conn, error) {
-	if l.config == nil {
-		conn, err := l.Listener.Accept()
+	if l.opts.TLS == nil {
+		paced, err := l.accept()
 		if err != nil {
 			return nil, err
 		}
-		paced := newPacedConn(conn)
 		return &strictConn{Conn: paced, paced: paced}, nil
 	}
 	select {
@@ -187,11 +194,29 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-func (l *Listener) acceptTLS() {
+// accept returns the next connection for which there is room.
+func (l *Listener) accept() (*pacedConn, error) {
 	for {
 		conn, err := l.Listener.Accept()
+		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+			l.connections.makeRoom() // net/http tries again in a moment
+		}
+		if err != nil {
+			return nil, err
+		}
+		paced := newPacedConn(conn)
+		if l.connections.admit(paced) {
+			return paced, nil
+		}
+		_ = conn.Close()
+	}
+}
+
+func (l *Listener) acceptTLS() {
+	for {
+		conn, err := l.accept()
 		if err == nil {
-			l.shaking.Go(func() { l.shake(tls.Server(newPacedConn(conn), l.config)) })
+			l.shaking.Go(func() { l.shake(tls.Server(conn, l.opts.TLS)) })
 			continue
 		}
 		select {
@@ -202,9 +227,9 @@ func (l *Listener) acceptTLS() {
 	}
 }
 
-// shake hands the connection on when it speaks TLS.
+// shake passes the connection to Accept after its TLS handshake.
 func (l *Listener) shake(conn *tls.Conn) {
-	ctx, cancel := context.WithTimeout(l.closed, l.limit)
+	ctx, cancel := context.WithTimeout(l.closed, l.opts.Handshake)
 	defer cancel()
 	if err := conn.HandshakeContext(ctx); err != nil {
 		l.refuse(ctx, conn, err)
@@ -223,11 +248,11 @@ func (l *Listener) shake(conn *tls.Conn) {
 	}
 }
 
-// refuse closes a connection, with an answer for a caller that speaks plain HTTP.
+// refuse closes a connection. A caller that speaks plain HTTP gets a response first.
 func (l *Listener) refuse(ctx context.Context, conn *tls.Conn, err error) {
-	l.logger.LogAttrs(ctx, slog.LevelDebug, "TLS handshake failed", slog.Any("remote", conn.RemoteAddr()), slog.Any("error", err))
+	l.opts.Logger.LogAttrs(ctx, slog.LevelDebug, "TLS handshake failed", slog.Any("remote", conn.RemoteAddr()), slog.Any("error", err))
 	if notTLS, ok := errors.AsType[tls.RecordHeaderError](err); ok && notTLS.Conn != nil {
-		_ = notTLS.Conn.SetWriteDeadline(time.Now().Add(l.limit))
+		_ = notTLS.Conn.SetWriteDeadline(time.Now().Add(l.opts.Handshake))
 		_, _ = io.WriteString(notTLS.Conn, "HTTP/1.0 400 Bad Request\r\nConnection: close\r\n\r\nThis server speaks HTTPS.\n")
 	}
 	_ = conn.NetConn().Close()

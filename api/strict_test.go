@@ -46,7 +46,7 @@ func strictly(t *testing.T, overTLS bool) *service {
 	plain.Config.Protocols.SetHTTP2(true)
 	plain.Config.Protocols.SetUnencryptedHTTP2(true)
 	plain.Config.MaxHeaderBytes = 32 << 10 // as the program has it
-	plain.Listener = api.NewListener(plain.Listener, config, 5*time.Second, slog.New(slog.DiscardHandler))
+	plain.Listener = api.NewListener(plain.Listener, api.ListenerOptions{TLS: config, Handshake: 5 * time.Second, Logger: slog.New(slog.DiscardHandler)})
 	plain.Start()
 	t.Cleanup(plain.Close)
 	return &service{t: t, url: scheme + "://" + plain.Listener.Addr().String()}

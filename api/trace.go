@@ -12,10 +12,10 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// Spans of our own, and not those of a ready-made middleware: that would put
-// the path into an attribute, and a path may hold a lease id, which is a secret.
+// The spans are made here and not by a standard middleware, because that would put the path into an
+// attribute. A path may contain a lease id, which is a secret.
 
-// trace makes a span of every request, under the caller's (traceparent).
+// trace makes a span of every request, as a child of the caller's span (traceparent).
 func (s *Server) trace(next http.Handler) http.Handler {
 	if s.Tracer == nil {
 		return next
@@ -28,9 +28,7 @@ func (s *Server) trace(next http.Handler) http.Handler {
 			route := routePattern(r)
 			span.SetName(method + " " + route)
 			span.SetAttributes(attribute.String("http.request.method", method), attribute.String("http.route", route))
-			if rw, ok := w.(*responder); ok {
-				finishSpan(span, rw)
-			}
+			finishSpan(span, exchangeOf(w))
 			span.End()
 		}()
 		next.ServeHTTP(w, r.WithContext(ctx))
@@ -38,7 +36,7 @@ func (s *Server) trace(next http.Handler) http.Handler {
 }
 
 // finishSpan records the status.
-func finishSpan(span trace.Span, w *responder) {
+func finishSpan(span trace.Span, w *exchange) {
 	status := w.status
 	if status == 0 {
 		status = statusClientGone
@@ -49,9 +47,9 @@ func finishSpan(span trace.Span, w *responder) {
 	}
 }
 
-// startAcquire begins the span of an acquire, which the Service adds the votes to;
-// nil without a tracer. endAcquire ends it.
-func startAcquire(ctx context.Context, tracer trace.Tracer, req *lockcore.AcquireRequest) (context.Context, trace.Span) {
+// startAcquire begins the span of an acquire, to which the Service adds the votes; nil without a tracer.
+// endAcquire ends it.
+func startAcquire(ctx context.Context, tracer trace.Tracer, req *lockcore.Request) (context.Context, trace.Span) {
 	if tracer == nil {
 		return ctx, nil
 	}

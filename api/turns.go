@@ -7,19 +7,19 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// A batch brings 128 requests over one stream, so the operations of all batches that run at
-// a time are bounded. Further batches wait for their turn, and a caller's first for its own.
+// One stream can bring the 128 requests of a batch, so the number of operations in all running batches is
+// bounded. Further batches wait for their turn: first for one of their caller's turns, then for one of all.
 const (
 	maxOperations         = 1024
 	maxOperationsOfCaller = maxOperations / 2
 )
 
-// turns are those of the batches. Its zero value has none: see newTurns.
+// turns bounds the operations of batches that run at a time. Its zero value permits none: use newTurns.
 type turns struct {
 	all *semaphore.Weighted
 
 	mu  sync.Mutex
-	own map[string]*ownTurns // of callers that have batches here
+	own map[string]*ownTurns // by caller, for callers with batches at this server
 }
 
 type ownTurns struct {
@@ -31,8 +31,7 @@ func newTurns() *turns {
 	return &turns{all: semaphore.NewWeighted(maxOperations), own: make(map[string]*ownTurns)}
 }
 
-// take waits until n operations of the caller may run; then give must follow. The error is
-// ctx's.
+// take waits until n operations of the caller may run. Call give after they have run. The error is ctx's.
 func (t *turns) take(ctx context.Context, caller string, n int) (give func(), err error) {
 	own := t.enter(caller)
 	weight := int64(n)

@@ -38,7 +38,7 @@ func newInLine(t *testing.T) *inLine {
 	return l
 }
 
-func (l *inLine) acquire(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+func (l *inLine) acquire(ctx context.Context, req lockcore.Request) (lockcore.Lease, error) {
 	l.entered <- struct{}{}
 	select {
 	case err := <-l.results:
@@ -66,7 +66,7 @@ func post(body string) string {
 const health = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 func TestPanicInAcquireIsAnswered(t *testing.T) {
-	s := newService(t, &fake{acquire: func(context.Context, lockcore.AcquireRequest) (lockcore.Lease, error) { panic("a bug") }})
+	s := newService(t, &fake{acquire: func(context.Context, lockcore.Request) (lockcore.Lease, error) { panic("a bug") }})
 	s.call("POST", "/locks", patient).wants(http.StatusInternalServerError).problem("internal-error")
 	if log := s.log.String(); !strings.Contains(log, "a bug") || !strings.Contains(log, "wait_test.go") {
 		t.Errorf("the log has no panic with its stack: %s", log)
@@ -254,7 +254,7 @@ func TestHangUpOverHTTP2(t *testing.T) {
 func TestWaitWithMoreRequests(t *testing.T) {
 	t.Parallel()
 	var waits atomic.Uint64
-	s := newService(t, &fake{acquire: func(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+	s := newService(t, &fake{acquire: func(ctx context.Context, req lockcore.Request) (lockcore.Lease, error) {
 		random := rand.New(rand.NewPCG(1, waits.Add(1)))
 		around := time.NewTimer(api.WatchAfter - 10*time.Millisecond + time.Duration(random.Int64N(int64(20*time.Millisecond))))
 		defer around.Stop()

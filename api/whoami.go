@@ -7,11 +7,11 @@ import (
 	"github.com/fencelock/fencelock/api/wire"
 )
 
-// whoami is GET /whoami: the caller's name and rules, so that a program can offer what
-// its user may do. Without access control every caller may do everything.
-func (s *Server) whoami(w http.ResponseWriter, _ *http.Request) error {
+// whoami is GET /whoami: the caller's name and rules, so that a program can offer only what its user may
+// do. Without access control every caller may do everything.
+func (s *Server) whoami(w *exchange, _ *http.Request) error {
 	body := wire.Caller{Rules: []wire.Rule{}}
-	if who := callerOf(w); who != nil {
+	if who := w.who; who != nil {
 		body.Name = who.Name()
 		for prefix, right := range who.Rules() {
 			body.Rules = append(body.Rules, wire.Rule{Prefix: prefix, Right: right.String()})

@@ -15,6 +15,7 @@ import (
 // TestSoakServiceOnZooKeeper is the suite over two servers that share a path. Calls take
 // turns, so that every lease is used through both.
 func TestSoakServiceOnZooKeeper(t *testing.T) {
+	testenv.Soak(t, "a service on ZooKeeper that breaks a rule which its store keeps")
 	addr := testenv.SharedZooKeeper(t)
 	var lines []string
 	for _, caller := range servicetest.Callers {
@@ -25,7 +26,7 @@ func TestSoakServiceOnZooKeeper(t *testing.T) {
 		url := zkstore.Scheme + addr + "/suite/" + rand.Text()
 		var both [2]remote
 		for i := range both {
-			both[i].s = serveNode(t, openZooKeeper(t, url), nil, withAccess(t, lines...))
+			both[i].s = serveNode(t, openZooKeeper(t, url), withAccess(t, lines...))
 			both[i].Service = both[i].s.handler.Service
 		}
 		return &turns{Service: both[0].Service, both: both}

@@ -1,6 +1,6 @@
-// Command bench compares fencelock with what else there is for locking, on this
-// machine: it starts all servers, measures in interleaved rounds, and writes a
-// page with tables and plots. See bench/README.md. Linux only.
+// Command bench compares fencelock with other ways to lock, on this machine. It starts all
+// servers, measures in interleaved rounds, and writes a page with tables and plots. See
+// bench/README.md. Linux only.
 package main
 
 import (
@@ -28,7 +28,7 @@ import (
 func main() { os.Exit(status(os.Args[1:])) }
 
 func status(args []string) int {
-	// The first signal ends the run in order, a second one at once.
+	// The first signal ends the run in order, a second one kills it.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)
@@ -46,7 +46,7 @@ func status(args []string) int {
 	return 0
 }
 
-// options are the command line's.
+// options are the command line's flags.
 type options struct {
 	suite.Options
 	out, json, from string
@@ -99,12 +99,12 @@ func numbers(list string) (levels []int, err error) {
 	return levels, nil
 }
 
-// defaultBudget bounds a run, on a slow machine too.
+// defaultBudget is the time after which no new step begins. It bounds a run on a slow machine.
 func defaultBudget(o suite.Options) time.Duration {
 	if o.Quick {
 		return 110*time.Second + o.Soak
 	}
-	return 14*time.Minute + o.Soak // what is begun then still ends within a quarter of an hour
+	return 14*time.Minute + o.Soak // a step that begins before then still ends within a quarter of an hour
 }
 
 func checkSections(names []string) error {
@@ -150,12 +150,13 @@ func run(ctx context.Context, args []string) error {
 	return o.judge(set)
 }
 
-// whole says whether the run is one that the documentation quotes.
+// whole reports whether the documentation may quote this run: everything was measured, in full,
+// into the usual folder.
 func (o options) whole() bool {
 	return !o.Quick && len(o.Only)+len(o.With)+len(o.Levels) == 0 && o.out == filepath.Join(o.Root, "bench", "results")
 }
 
-// measure runs the benchmark, or reads one that has been run.
+// measure runs the benchmark, or reads the results of an earlier run.
 func (o options) measure(ctx context.Context) (*result.Set, error) {
 	if o.from == "" {
 		return suite.New(o.Options).Run(ctx)
@@ -168,7 +169,7 @@ func (o options) measure(ctx context.Context) (*result.Set, error) {
 	return set, json.Unmarshal(raw, set) //nolint:musttag // what write has written
 }
 
-// moduleRoot is the folder of the product that is measured.
+// moduleRoot returns the folder of the module that is measured.
 func moduleRoot(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/fencelock/fencelock").Output()
 	if err != nil {
@@ -190,14 +191,14 @@ func (o options) write(set *result.Set) error {
 	if o.json == "" {
 		return nil
 	}
-	raw, err := json.MarshalIndent(set, "", " ") //nolint:musttag // for the reader of this run, no format to keep
+	raw, err := json.MarshalIndent(set, "", " ") //nolint:musttag // only read back by this program's -from
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(o.json, raw, 0o600) //nolint:gosec // a file that the caller names
 }
 
-// judge prints what must hold. It fails for figures that fell since the committed run.
+// judge prints every check. It fails if a figure fell since the committed run.
 func (o options) judge(set *result.Set) error {
 	missed, fell := 0, 0
 	for _, c := range set.Checks() {

@@ -137,6 +137,7 @@ func flood(n, atOnce int, do func(i int)) {
 // Connections that send a byte now and then are cut off, headers as bodies (also
 // one that nobody reads), and others are served meanwhile.
 func TestSlowLoris(t *testing.T) {
+	testenv.Long(t, "connections that drip and are not cut off")
 	t.Parallel()
 	a := startAbused(t)
 	before := a.usage()
@@ -186,6 +187,7 @@ func dripUntilCut(conn net.Conn) error {
 }
 
 func TestThousandsOfIdleConnections(t *testing.T) {
+	testenv.Long(t, "idle connections that cost a server its memory, or others its answers")
 	a := startAbused(t)
 	before := a.usage()
 	conns := make([]net.Conn, 3000)
@@ -242,6 +244,7 @@ func (a *abused) answersSoon(t *testing.T) {
 // Who asks for large answers and does not read them gets few at a time, and those
 // are cut off: they cost the server little, and others are served meanwhile.
 func TestSlowReaders(t *testing.T) {
+	testenv.Long(t, "answers that nobody reads and that fill a server")
 	t.Parallel()
 	a := startAbused(t)
 	metadata := strings.Repeat("m", 4000)
@@ -410,6 +413,7 @@ func (a *abused) waitInLine(ctx context.Context, resource string) string {
 // Resources that are locked once and never again leave nothing, neither in the
 // server nor on a node.
 func TestFloodOfResources(t *testing.T) {
+	testenv.Long(t, "resources by the thousand that a server never forgets")
 	t.Parallel()
 	redis := testenv.StartRedis(t)
 	s := newServer(t, "server-0", "FENCELOCK_REDIS_ADDRS="+redis.Addr(), "FENCELOCK_BOOTSTRAP=new",

@@ -10,25 +10,25 @@ import (
 	"github.com/fencelock/fencelock/api/wire"
 )
 
-// Every second client is one of many callers in a process: what it asks without waiting
-// goes to its server in a batch, with what the others of them ask at the same time.
+// Every second client simulates one of many callers in a process. Its requests that do not wait go to the
+// server in a batch, together with the requests of other such clients at the same time.
 
 // gatherFor is how long a request waits for others.
 const gatherFor = 3 * time.Millisecond
 
-// gathering is what waits for the next batch to a server.
+// gathering collects the next batch to a server.
 type gathering struct {
 	mu      sync.Mutex
 	waiting []*gathered
 }
 
-// gathered is a request that waits.
+// gathered is a request that waits for its batch.
 type gathered struct {
 	operation wire.BatchOperation
 	answer    chan answer // has room for one
 }
 
-// join adds a request, and says whether it is the first.
+// join adds a request, and reports whether it is the first.
 func (g *gathering) join(one *gathered) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -44,7 +44,7 @@ func (g *gathering) take() []*gathered {
 	return all
 }
 
-// operation is the request in a batch; false if it cannot be in one.
+// operation returns the request as part of a batch; ok is false if it cannot be in one.
 func (r request) operation() (o wire.BatchOperation, ok bool) {
 	switch {
 	case r.wait > 0:
@@ -65,7 +65,7 @@ func (r request) operation() (o wire.BatchOperation, ok bool) {
 	return o, true
 }
 
-// sendInBatch is send in a batch. Who leaves before the answer leaves the batch to the others.
+// sendInBatch is send in a batch. If a caller leaves early, the batch continues for the others.
 func (s *Stand) sendInBatch(ctx context.Context, server int, o wire.BatchOperation) answer {
 	one := &gathered{operation: o, answer: make(chan answer, 1)}
 	if next := &s.servers[server].gathering; next.join(one) {
@@ -79,7 +79,7 @@ func (s *Stand) sendInBatch(ctx context.Context, server int, o wire.BatchOperati
 	}
 }
 
-// sendBatch sends the requests, and gives each its answer: none if there is none.
+// sendBatch sends the requests, and gives each its response. A request without one gets the empty answer.
 func (s *Stand) sendBatch(ctx context.Context, server int, all []*gathered) {
 	var batch wire.Batch
 	for _, one := range all {
@@ -95,7 +95,7 @@ func (s *Stand) sendBatch(ctx context.Context, server int, all []*gathered) {
 		case len(results.Results) == len(all):
 			one.answer <- answer{status: results.Results[i].Status, body: results.Results[i].Body}
 		case a.status == http.StatusOK:
-			one.answer <- answer{} // it is not what it should be
+			one.answer <- answer{} // not a valid response
 		default:
 			one.answer <- a
 		}

@@ -17,12 +17,11 @@ import (
 	"github.com/fencelock/fencelock/api/wire"
 )
 
-// answerWithin is how long a client waits for an answer, besides what it asked
-// the server to wait.
+// answerWithin is how long a client waits for a response, in addition to the wait that it requested.
 const answerWithin = 3 * time.Second
 
-// newTransport is what all clients share: it finds a server's present address
-// by its name and keeps connections alive.
+// newTransport makes the transport that all clients share. It looks up a server's present address by its name
+// and keeps connections alive.
 func newTransport(servers []*server) *http.Transport {
 	byName := map[string]*server{}
 	for _, s := range servers {
@@ -34,14 +33,13 @@ func newTransport(servers []*server) *http.Transport {
 	return &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 512}
 }
 
-// answer is what came back; status 0 if nothing did.
+// answer is a response; status is 0 if none arrived.
 type answer struct {
 	status int
 	body   []byte
 }
 
-// into reads the body into v; a body that is not what it should be counts as
-// an answer that was lost.
+// into decodes the body into v. A malformed body counts as a lost response.
 func (a *answer) into(v any) {
 	if err := json.Unmarshal(a.body, v); err != nil {
 		a.status = 0
@@ -55,7 +53,7 @@ type request struct {
 	wait               time.Duration
 }
 
-// send sends a request to a server. An answer that does not come whole is none.
+// send sends a request to a server. An incomplete response counts as none.
 func (s *Stand) send(ctx context.Context, server int, r request) answer {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin+r.wait)
 	defer cancel()
@@ -79,7 +77,7 @@ func (s *Stand) send(ctx context.Context, server int, r request) answer {
 	return answer{status: resp.StatusCode, body: bytes.TrimSpace(body)}
 }
 
-// call is one operation: it sends the request, notes when, and keeps what came.
+// call performs one operation: it sends the request, records the times, and keeps the response.
 func (s *Stand) call(ctx context.Context, h *history, o *op, r request, read func(*answer)) {
 	o.Sent = s.now()
 	var a answer
@@ -125,7 +123,7 @@ func (s *Stand) cancel(ctx context.Context, h *history, o *op, w *wish) {
 	s.call(ctx, h, o, r, nil)
 }
 
-// readLease keeps what a grant says. Its validity counts from when it was asked for.
+// readLease records a grant. Its validity counts from when the request was sent.
 func (o *op) readLease(a *answer) {
 	if a.status != http.StatusCreated && a.status != http.StatusOK {
 		return
@@ -191,13 +189,13 @@ func (s *Stand) put(ctx context.Context, h *history, o *op, value string) {
 		written := o.Value
 		o.readRecord(a)
 		if a.status == http.StatusOK && o.Value != written {
-			a.status = -1 // an answer that belongs to another request; no check accepts it
+			a.status = -1 // a response to another request; no check accepts it
 		}
 		o.Value = written
 	})
 }
 
-// readRecord keeps what a record or a refusal says.
+// readRecord records the content of a guarded record or of a refusal.
 func (o *op) readRecord(a *answer) (value string) {
 	switch a.status {
 	case http.StatusOK:

@@ -10,10 +10,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fencelock/fencelock/internal/testenv"
 )
 
+func TestMain(m *testing.M) { testenv.Main(m) }
+
 var (
-	runFor    = flag.Duration("for", 0, "TestChaos: how long to run, 0 not at all")
+	runFor    = flag.Duration("for", 0, "TestChaos: how long to run; 0: a minute, in make verify")
 	seed      = flag.Uint64("seed", 0, "TestChaos: of the schedule; 0 draws one")
 	clients   = flag.Int("clients", 100, "TestChaos: goroutines")
 	resources = flag.Int("resources", 12, "TestChaos: that they compete for")
@@ -38,29 +42,40 @@ func short(t *testing.T) Config {
 
 // Some faults for a short while: nothing that is promised breaks. All are in
 // TestSoakEveryFault.
-func TestFaults(t *testing.T) {
+func TestFaults(t *testing.T) { tryNamed(t, "none", "Postgres killed", "majority lost") }
+
+func TestMoreFaults(t *testing.T) {
+	testenv.Long(t, "a failover, a partition or a clock that real processes do not survive")
+	tryNamed(t, "fail-over and fail-back", "partition of two nodes", "clock of a node +20 s")
+}
+
+func tryNamed(t *testing.T, names ...string) {
+	t.Helper()
 	var faults []Fault
-	for _, name := range []string{
-		"none", "fail-over and fail-back", "partition of two nodes", "clock of a node +20 s", "Postgres killed", "majority lost",
-	} {
+	for _, name := range names {
 		faults = append(faults, named(t, name))
 	}
 	tryFaults(t, faults)
 }
 
 // Every fault for a short while.
-func TestSoakEveryFault(t *testing.T) { tryFaults(t, Faults()) }
+func TestSoakEveryFault(t *testing.T) {
+	testenv.Soak(t, "a fault of the list that the service does not survive alone; TestChaos draws some of them")
+	tryFaults(t, Faults())
+}
 
 // What can go wrong with a Postgres, for a short while each. A ZooKeeper needs up to
-// half a minute to be back: make chaos CHAOS_ENGINE=zookeeper.
+// half a minute to be back: make chaos CHAOS="-engine zookeeper".
 func TestSoakEngine(t *testing.T) {
+	testenv.Soak(t, "a fault of Postgres that the service does not survive")
 	e := startPostgresEngine(t, servers)
 	tryOn(t, StartEngine(t, short(t), e), ofEngine(e))
 }
 
 // What only an etcd can come to, for a short while each; the rest is as with a Postgres:
-// make chaos CHAOS_ENGINE=etcd.
+// make chaos CHAOS="-engine etcd".
 func TestSoakEtcd(t *testing.T) {
+	testenv.Soak(t, "a fault of etcd that the service does not survive")
 	e := startEtcdEngine(t, servers)
 	tryOn(t, StartEngine(t, short(t), e), slices.DeleteFunc(ofEngine(e), func(f Fault) bool {
 		return !slices.Contains([]string{
@@ -94,7 +109,8 @@ func tryOn(t *testing.T, s *Stand, faults []Fault) {
 // as long as asked.
 func TestChaos(t *testing.T) {
 	if *runFor == 0 {
-		t.Skip("runs with -for only: make chaos")
+		testenv.Long(t, "faults that come two at a time, from a seed of its own")
+		*runFor = time.Minute
 	}
 	if *seed == 0 {
 		*seed = rand.Uint64() >> 32

@@ -36,9 +36,9 @@ func (c *checker) of(keep func(*op) bool, kinds ...string) []*op {
 	return slices.DeleteFunc(slices.Clone(c.ops), func(o *op) bool { return !slices.Contains(kinds, o.Kind) || !keep(o) })
 }
 
-// tokens checks that tokens are unique, and follow the order of the
-// acquisitions: what was sent after a token was answered gets a larger one. An
-// idempotency key gets its own token again, and an extension keeps its own.
+// tokens checks that tokens are unique and follow the order of the acquisitions: a request that was sent after
+// a token was granted gets a larger one. An idempotency key gets its own token again, and an extension keeps
+// its token.
 func (c *checker) tokens(before int64) {
 	granted := c.of((*op).ok, opAcquire, opExtend)
 	c.unique(granted)
@@ -60,11 +60,10 @@ func (c *checker) tokens(before int64) {
 	}
 }
 
-// tooLate is by how much an answer may come later than the wait that was asked for.
+// tooLate is how much later than the requested wait a response may come.
 const tooLate = time.Second
 
-// waits checks that no acquisition outlived its wait by much, but where the machine had
-// no time for it.
+// waits checks that no acquisition took much longer than its wait, except while the machine was too busy.
 func (c *checker) waits(late []time.Duration) {
 	for _, o := range c.of(func(o *op) bool { return o.Done-o.Sent > o.Wait+tooLate }, opAcquire) {
 		busy := slices.ContainsFunc(late, func(t time.Duration) bool { return o.Sent <= t && t <= o.Done })
@@ -89,9 +88,8 @@ func (c *checker) unique(granted []*op) {
 	}
 }
 
-// lost checks that a lease that was granted is extended and released for as long as it is
-// valid by its holder's own count, unless somebody ended it. Of the answers to a key the one
-// with the largest token counts.
+// lost checks that a granted lease can be extended and released for as long as it is valid by its holder's own
+// count, unless somebody ended it. If a key got several responses, the one with the largest token counts.
 func (c *checker) lost() {
 	for _, o := range c.of(func(o *op) bool { return o.Status == http.StatusNotFound }, opExtend, opRelease) {
 		until, ended := c.lifeOf(o)
@@ -101,8 +99,8 @@ func (c *checker) lost() {
 	}
 }
 
-// lifeOf is until when the lease of an operation is valid, as was known when it was sent, and
-// whether somebody ended it before its answer.
+// lifeOf returns until when the lease of an operation is valid, as its client knew when it sent the operation,
+// and whether somebody ended the lease before the response.
 func (c *checker) lifeOf(o *op) (until time.Duration, ended bool) {
 	ended = twins(c.ops, o.Key)
 	for _, p := range c.ops {
@@ -115,29 +113,29 @@ func (c *checker) lifeOf(o *op) (until time.Duration, ended bool) {
 			}
 			ended = ended || p.Token > o.Token
 		case p.Sent <= o.Done && p.Kind != opClaim && p.Kind != opPut:
-			ended = true // a release, a cancel, or an extend that was not answered 200
+			ended = true // a release, a cancel, or an extend with a status other than 200
 		}
 	}
 	return until, ended
 }
 
-// refused checks that nobody is at a limit: the servers have none that a client could reach.
+// refused checks that no client is at a limit: no client can reach the servers' limits.
 func (c *checker) refused() {
 	for _, o := range c.of(func(o *op) bool { return o.Status == http.StatusTooManyRequests }, opAcquire, opExtend, opRelease, opCancel) {
 		c.violationf("limits", "%s sent at %s got 429", o.Kind, o.Sent)
 	}
 }
 
-// span is a time in which a client was sure to hold the lease.
+// span is a time in which a client certainly held the lease.
 type span struct {
 	from, to time.Duration
 	token    int64
 	key      string
 }
 
-// exclusion checks that at no time two leases were valid. Two answers to one
-// idempotency key are one holder's, even if their tokens differ: that happens
-// when both were under way at once and the nodes had counted differently far.
+// exclusion checks that no two leases were valid at the same time. Two responses to one idempotency key belong
+// to one holder, even if their tokens differ. This happens when both requests were under way at once and the
+// nodes' counters differed.
 func (c *checker) exclusion() {
 	spans := c.spans()
 	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.from, b.from) })
@@ -153,10 +151,9 @@ func (c *checker) exclusion() {
 	}
 }
 
-// spans are the times of validity: from each answer for as long as it
-// granted, or until the holder began to change that: by giving the lease up, or
-// by an extension, which may shorten it. Leases under one idempotency key are
-// given up together.
+// spans returns the times of validity. Each begins with a grant and lasts for the granted time. It ends earlier
+// if the holder began to give the lease up, or to extend it, because an extension may shorten it. Leases under one
+// idempotency key are given up together.
 func (c *checker) spans() []span {
 	var spans []span
 	changes := c.of(func(*op) bool { return true }, opRelease, opExtend, opCancel)
@@ -174,8 +171,8 @@ func (c *checker) spans() []span {
 	return spans
 }
 
-// writes recounts a record: every acknowledged write is there exactly once,
-// every other one at most once, and none that was refused for good.
+// writes checks the final record: it contains every acknowledged write exactly once, every other write at most
+// once, and no refused write.
 func (c *checker) writes(final string) {
 	there := map[string]int{}
 	for id := range strings.FieldsSeq(final) {
@@ -203,7 +200,7 @@ func (c *checker) writes(final string) {
 	}
 }
 
-// order checks that the guard's answers have an order in which all are right.
+// order checks that the guard's responses are right in some order of the operations.
 func (c *checker) order(start mark, final string) {
 	seen := map[string]bool{}
 	for id := range strings.FieldsSeq(final) {

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// mostWrites bounds a record, whose body may have 64 KiB.
+// mostWrites bounds the writes to one record, because a body is at most 64 KiB.
 const mostWrites = 3000
 
-// client does guarded read-modify-writes until its round ends: each appends an
-// id of its own to the record of a resource, under a lease and its token.
+// client performs guarded read-modify-writes until its round ends. Each appends a unique id to the record of a
+// resource, under a lease and its token.
 type client struct {
 	stand   *Stand
 	history *history
@@ -41,7 +41,7 @@ func (c *client) run(ctx context.Context) {
 	}
 }
 
-// pause waits, and then as long as the clients are frozen.
+// pause waits for d, and then for as long as the clients are frozen.
 func (c *client) pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -68,7 +68,7 @@ func (c *client) cycle(ctx context.Context) {
 	c.leave(ctx, lease)
 }
 
-// leave gives the lease back, or crashes, and the lease ends by itself.
+// leave releases the lease, or crashes, and then the lease expires.
 func (c *client) leave(ctx context.Context, lease *op) {
 	if c.chance(4) {
 		died := c.about(lease)
@@ -84,10 +84,10 @@ func (c *client) leave(ctx context.Context, lease *op) {
 	})
 }
 
-// leaving is a context for what a client still does when its round ends.
+// leaving is a context for what a client still does after its round has ended.
 func (c *client) leaving(ctx context.Context) context.Context { return context.WithoutCancel(ctx) }
 
-// about is an operation on a lease that the client has.
+// about returns an operation on a lease that the client has.
 func (c *client) about(lease *op) *op {
 	o := lease.again()
 	o.Server = c.server()
@@ -96,9 +96,8 @@ func (c *client) about(lease *op) *op {
 
 func (c *client) server() int { return c.random.IntN(len(c.stand.servers)) }
 
-// work is the critical section: one read-modify-write or two. A client that does
-// not know what became of a write does not start another under the same token,
-// which could overtake the first.
+// work is the critical section: one or two read-modify-writes. If a client does not know whether a write took
+// effect, it does not start another under the same token, because the second could overtake the first.
 func (c *client) work(ctx context.Context, lease *op) {
 	rounds := 1
 	if c.chance(20) {
@@ -124,7 +123,7 @@ func (c *client) work(ctx context.Context, lease *op) {
 func (c *client) linger(ctx context.Context, lease *op) {
 	pauses := 3
 	if c.stand.config.sabotage.skipClaim {
-		pauses = 50 // what goes wrong then needs two of them in a row
+		pauses = 50 // more often, because a failure then needs two pauses in a row
 	}
 	switch {
 	case c.chance(pauses):
@@ -147,7 +146,7 @@ func (c *client) oversleep(ctx context.Context, lease *op) {
 	c.pause(ctx, max(left, 0)+c.between(0, 300*time.Millisecond))
 }
 
-// read claims and reads, and asks again if the answer was lost.
+// read claims and reads. It tries again if the response was lost.
 func (c *client) read(ctx context.Context, lease *op) (value string, ok bool) {
 	for range 3 {
 		o := c.about(lease)
@@ -163,7 +162,7 @@ func (c *client) read(ctx context.Context, lease *op) (value string, ok bool) {
 	return "", false
 }
 
-// write appends an id and says whether all that was sent for it was answered.
+// write appends an id. settled is true if every request sent for it got a response.
 func (c *client) write(ctx context.Context, lease *op, value string) (settled bool) {
 	c.writes++
 	id := fmt.Sprintf("%x.%x", c.id, c.writes)
@@ -199,7 +198,7 @@ func (c *client) putOnce(ctx context.Context, lease *op, id, value string) (open
 	return o.open() || twice && twin.open(), o.ok() || twice && twin.ok()
 }
 
-// gate holds clients up while they are frozen.
+// gate holds clients back while they are frozen.
 type gate struct {
 	mu   sync.Mutex
 	open chan struct{} // nil while it is open

@@ -20,8 +20,8 @@ import (
 //go:embed shim/clock.c
 var clockSource []byte
 
-// BuildShim compiles the library that shifts a node's clock. Go's own C files
-// would need cgo; a folder of its own hides this one from the go command.
+// BuildShim compiles the library that shifts a node's clock. A C file beside Go files would need cgo, so it is
+// in a separate folder that the go command ignores.
 func BuildShim(dir string) (string, error) {
 	if runtime.GOOS != "linux" {
 		return "", errors.New("clocks can be shifted on Linux only")
@@ -44,7 +44,7 @@ type Clock struct {
 	by      time.Duration
 }
 
-// NewClock makes a clock that is right, and the options by which a node obeys it.
+// NewClock makes a correct clock, and the option that makes a node follow it.
 func NewClock(tb testing.TB, dir, library string, node int) (*Clock, testenv.RedisOption) {
 	tb.Helper()
 	c := &Clock{path: filepath.Join(dir, fmt.Sprintf("clock-%d", node)), library: library}
@@ -54,8 +54,8 @@ func NewClock(tb testing.TB, dir, library string, node int) (*Clock, testenv.Red
 	return c, testenv.WithEnv(c.Env()...)
 }
 
-// Env is the environment in which a program obeys the clock. A program of another
-// user has to be let into the clock's folder.
+// Env is the environment in which a program follows the clock. A program that runs as another user needs
+// access to the clock's folder.
 func (c *Clock) Env() []string { return []string{"LD_PRELOAD=" + c.library, "CHAOS_CLOCK=" + c.path} }
 
 // Jump moves the clock by d. The file is written in place, since it is mapped.

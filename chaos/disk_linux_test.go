@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/fencelock/fencelock/internal/testenv"
 )
 
 // smallDisk mounts a disk of two megabytes.
@@ -46,6 +48,7 @@ func fill(tb testing.TB, dir string) (path string) {
 // The embedded file's disk is full for a while, and the server is killed on it:
 // nothing that was acknowledged is lost, and all works again when there is room.
 func TestDiskFull(t *testing.T) {
+	testenv.Long(t, "a full disk that loses an acknowledged lease")
 	dir := smallDisk(t)
 	config := short(t)
 	config.Keep = true

@@ -5,12 +5,12 @@ import (
 	"testing"
 )
 
-// Engine is what a stand's servers keep their locks in, instead of Redis nodes:
-// FENCELOCK_STORE. To add one, write this and a line of [engines].
+// Engine is the store in which a stand's servers keep their locks instead of on Redis nodes (FENCELOCK_STORE).
+// To add one, implement this and add a line to [engines].
 type Engine interface {
-	// Store is a server's FENCELOCK_STORE. It leads through a line of that server's own.
+	// Store is a server's FENCELOCK_STORE. It connects through a proxy of that server's own.
 	Store(server int) string
-	// Faults are what can be done to the engine and to the lines. They take no nodes.
+	// Faults are the faults of the engine and of the proxies. They involve no nodes.
 	Faults() []Fault
 }
 
@@ -21,7 +21,7 @@ var engines = map[string]func(tb testing.TB, servers int) Engine{ //nolint:goche
 	"zookeeper": startZooKeeperEngine,
 }
 
-// EngineFaults are all that can go wrong for servers on an engine.
+// EngineFaults returns all faults of servers on an engine.
 func EngineFaults(e Engine) []Fault {
 	others := slices.Concat(freezeFaults(), postgresFaults(), serverFaults())
 	others = slices.DeleteFunc(others, func(f Fault) bool { return f.Nodes > 0 })
@@ -36,7 +36,7 @@ func ofEngine(e Engine) []Fault {
 	return all
 }
 
-// without is a course in which a server cannot serve until heal.
+// without returns the course of a fault during which this server cannot serve. heal ends the fault.
 func (s *Stand) without(server int, heal func()) course {
 	back := s.servers[server].gone()
 	return course{end: func() {

@@ -8,13 +8,13 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// etcdEngine is an etcd of three members, each of which every server reaches by a line of
-// its own. The members reach each other by lines, too.
+// etcdEngine is an etcd of three members. Every server reaches each member through a proxy of its own, and the
+// members reach each other through proxies, too.
 type etcdEngine struct {
 	t        testing.TB
 	etcd     *testenv.Etcd
-	lines    [][]*testenv.Proxy // of a server, to each of the members
-	snapshot string             // a fault's own
+	lines    [][]*testenv.Proxy // by server, its proxies to the members
+	snapshot string             // the snapshot that a fault took and restores
 }
 
 func startEtcdEngine(tb testing.TB, servers int) Engine {
@@ -38,7 +38,7 @@ func (e *etcdEngine) Store(server int) string {
 	return "etcd://" + strings.Join(addrs, ",") + "/chaos"
 }
 
-// Faults are of the engine.
+// Faults lists the faults of etcd and of the proxies.
 func (e *etcdEngine) Faults() []Fault {
 	kill, freeze, isolate := (*testenv.EtcdMember).Kill, (*testenv.EtcdMember).Freeze, (*testenv.EtcdMember).Isolate
 	restart, thaw, rejoin := (*testenv.EtcdMember).Restart, (*testenv.EtcdMember).Thaw, (*testenv.EtcdMember).Rejoin
@@ -57,7 +57,7 @@ func (e *etcdEngine) Faults() []Fault {
 	}
 }
 
-// onOne does something to the leader or to a follower, until the fault ends.
+// onOne applies do to the leader or to a follower, and end when the fault ends.
 func (e *etcdEngine) onOne(leader bool, do, end func(*testenv.EtcdMember)) func(*Stand, *rand.Rand, []*node) course {
 	return func(*Stand, *rand.Rand, []*node) course {
 		m := e.etcd.Leader()
@@ -69,7 +69,7 @@ func (e *etcdEngine) onOne(leader bool, do, end func(*testenv.EtcdMember)) func(
 	}
 }
 
-// killAll kills the members, and starts them again when the fault ends.
+// killAll kills the members, and restarts them when the fault ends.
 func (e *etcdEngine) killAll(*Stand, *rand.Rand, []*node) course {
 	for _, m := range e.etcd.Members {
 		m.Kill()
@@ -86,14 +86,14 @@ func (e *etcdEngine) killAll(*Stand, *rand.Rand, []*node) course {
 
 func (e *etcdEngine) saved(*Stand, []*node) { e.snapshot = e.etcd.Snapshot() }
 
-// restore brings the snapshot back after clients have committed what it lacks.
+// restore restores the snapshot after clients have made commits that it lacks.
 func (e *etcdEngine) restore(*Stand, *rand.Rand, []*node) course {
 	wait(lag)
 	e.etcd.Restore(e.snapshot, "")
 	return course{end: func() {}}
 }
 
-// heal ends whatever was done to the lines.
+// heal ends all faults of the proxies.
 func (e *etcdEngine) heal() { healLines(e.lines) }
 
 func (e *etcdEngine) cutOff(*Stand, *rand.Rand, []*node) course {
@@ -131,6 +131,6 @@ func healLines(lines [][]*testenv.Proxy) {
 	eachLine(lines, func(line *testenv.Proxy) {
 		line.DropReplies(false)
 		line.Cut(testenv.CutNone)
-		line.Reset() // what a cut swallowed would be missing from the stream
+		line.Reset() // the stream would lack the bytes that a cut swallowed
 	})
 }

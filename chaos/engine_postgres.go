@@ -11,17 +11,17 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// lag is how long clients commit what a copy of the database lacks.
+// lag is how long clients make commits that a copy of the database lacks.
 const lag = 400 * time.Millisecond
 
-// postgresEngine is a Postgres that every server reaches by a line of its own, as by an
-// address that follows the primary.
+// postgresEngine is a Postgres that every server reaches through a proxy of its own, which plays the role of
+// an address that follows the primary.
 type postgresEngine struct {
 	t       testing.TB
 	primary *testenv.PG
 	lines   []*testenv.Proxy
-	standby *testenv.PG     // a fault's own
-	backup  *testenv.Backup // a fault's own
+	standby *testenv.PG     // the standby that a fault made
+	backup  *testenv.Backup // the backup that a fault made
 }
 
 func startPostgresEngine(tb testing.TB, servers int) Engine {
@@ -37,7 +37,7 @@ func (e *postgresEngine) Store(server int) string {
 	return withHost(e.t, e.primary.OwnerURL(), e.lines[server].Addr())
 }
 
-// Faults are of the engine.
+// Faults lists the faults of Postgres and of the proxies.
 func (e *postgresEngine) Faults() []Fault {
 	return []Fault{
 		{Name: "engine: kill -9", Major: true, begin: e.begin(func() { e.primary.Kill() }, func() { e.primary.Restart() })},
@@ -65,12 +65,12 @@ func (*postgresEngine) cut(lines ...*testenv.Proxy) {
 	}
 }
 
-// heal ends whatever was done to the lines.
+// heal ends all faults of the proxies.
 func (e *postgresEngine) heal() {
 	for _, line := range e.lines {
 		line.DropReplies(false)
 		line.Cut(testenv.CutNone)
-		line.Reset() // what a cut swallowed would be missing from the stream
+		line.Reset() // the stream would lack the bytes that a cut swallowed
 	}
 }
 
@@ -92,7 +92,7 @@ func (e *postgresEngine) flaky(_ *Stand, random *rand.Rand, _ []*node) course {
 	}
 }
 
-// copied makes a standby that gets no more commits.
+// copied makes a standby that gets no further commits.
 func (e *postgresEngine) copied(*Stand, []*node) {
 	e.standby = e.primary.Standby()
 	e.sql(e.standby, `ALTER SYSTEM SET primary_conninfo = ''`, `SELECT pg_reload_conf()`)
@@ -101,8 +101,8 @@ func (e *postgresEngine) copied(*Stand, []*node) {
 // followed makes a standby that gets every commit.
 func (e *postgresEngine) followed(*Stand, []*node) { e.standby = e.primary.Standby() }
 
-// switchOver does what Patroni does when it is asked to: the primary ends once the standby
-// has all of it, and that is promoted.
+// switchOver does a planned failover like Patroni's: it stops the primary after the standby has every commit,
+// and promotes the standby.
 func (e *postgresEngine) switchOver() {
 	wait(lag)
 	e.primary.Shutdown()
@@ -112,7 +112,7 @@ func (e *postgresEngine) switchOver() {
 
 func (e *postgresEngine) backedUp(*Stand, []*node) { e.backup = e.primary.Backup() }
 
-// failOver promotes the standby after the primary has died with commits of its own.
+// failOver promotes the standby after the primary has died with commits that the standby lacks.
 func (e *postgresEngine) failOver() {
 	wait(lag)
 	e.primary.Kill()
@@ -120,7 +120,7 @@ func (e *postgresEngine) failOver() {
 	e.move(e.standby, e.lines...)
 }
 
-// split promotes the standby while the primary lives on for the first server.
+// split promotes the standby while the first server continues to use the old primary.
 func (e *postgresEngine) split() {
 	wait(lag)
 	e.sql(e.standby, `SELECT pg_promote()`)
@@ -138,7 +138,7 @@ func (e *postgresEngine) restore() {
 	e.move(e.backup.Restore(), e.lines...)
 }
 
-// move leads lines to another server, which is the primary once all do.
+// move connects proxies to another server. That server is the primary when all proxies are moved.
 func (e *postgresEngine) move(to *testenv.PG, lines ...*testenv.Proxy) {
 	for _, line := range lines {
 		line.Retarget(hostOf(e.t, to.OwnerURL()))

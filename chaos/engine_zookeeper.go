@@ -10,13 +10,12 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// zookeeperEngine is an ensemble of three, each of which every server reaches by a line of
-// its own.
+// zookeeperEngine is an ensemble of three. Every server reaches each member through a proxy of its own.
 type zookeeperEngine struct {
 	t        testing.TB
 	ensemble []*testenv.ZooKeeper
-	lines    [][]*testenv.Proxy // of a server, to each of the ensemble
-	restores []func()           // a fault's own
+	lines    [][]*testenv.Proxy // by server, its proxies to the members
+	restores []func()           // restore the backups that a fault took
 }
 
 func startZooKeeperEngine(tb testing.TB, servers int) Engine {
@@ -40,7 +39,7 @@ func (e *zookeeperEngine) Store(server int) string {
 	return "zookeeper://chaos:secret@" + strings.Join(addrs, ",") + "/chaos"
 }
 
-// Faults are of the engine.
+// Faults lists the faults of ZooKeeper and of the proxies.
 func (e *zookeeperEngine) Faults() []Fault {
 	kill, freeze := (*testenv.ZooKeeper).Kill, (*testenv.ZooKeeper).Freeze
 	restart, thaw := (*testenv.ZooKeeper).Restart, (*testenv.ZooKeeper).Thaw
@@ -71,7 +70,7 @@ func isolate(how testenv.Cut) func(*testenv.ZooKeeper) {
 	return func(z *testenv.ZooKeeper) { z.Isolate(how) }
 }
 
-// scattered leaves each member alone: none has a majority.
+// scattered isolates each member, so that none has a majority.
 func (e *zookeeperEngine) scattered(*Stand, *rand.Rand, []*node) course {
 	all := func(how testenv.Cut) {
 		for _, z := range e.ensemble {
@@ -85,9 +84,8 @@ func (e *zookeeperEngine) scattered(*Stand, *rand.Rand, []*node) course {
 	}}
 }
 
-// whole waits until all members are in the ensemble, which is up to ZooKeeper: the service
-// is to be back soon after that, and the next fault finds a sound ensemble. It says how
-// long that takes.
+// whole waits until all members are in the ensemble, and returns how long that takes. Only ZooKeeper
+// determines this time. The service must be back soon after it, and the next fault must find a sound ensemble.
 func (e *zookeeperEngine) whole() {
 	began := time.Now()
 	testenv.Eventually(e.t, 2*time.Minute, func() error {
@@ -101,7 +99,7 @@ func (e *zookeeperEngine) whole() {
 	fmt.Printf("       the ensemble is whole %s after its fault\n", tenths(time.Since(began)))
 }
 
-// onOne does something to the leader or to a follower, until the fault ends.
+// onOne applies do to the leader or to a follower, and end when the fault ends.
 func (e *zookeeperEngine) onOne(leader bool, do, end func(*testenv.ZooKeeper)) func(*Stand, *rand.Rand, []*node) course {
 	return func(_ *Stand, random *rand.Rand, _ []*node) course {
 		z, followers := testenv.ZooKeeperLeader(e.t, e.ensemble)
@@ -162,12 +160,12 @@ func (e *zookeeperEngine) each(server int, do func(*testenv.Proxy)) {
 
 func blackhole(line *testenv.Proxy) { line.Cut(testenv.CutBlackhole) }
 
-// heal ends whatever was done to the lines.
+// heal ends all faults of the proxies.
 func (e *zookeeperEngine) heal() {
 	e.each(-1, func(line *testenv.Proxy) {
 		line.DropReplies(false)
 		line.Cut(testenv.CutNone)
-		line.Reset() // what a cut swallowed would be missing from the stream
+		line.Reset() // the stream would lack the bytes that a cut swallowed
 	})
 }
 

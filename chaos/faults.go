@@ -10,30 +10,30 @@ import (
 // Fault is something that goes wrong for a while.
 type Fault struct {
 	Name string
-	// Nodes is how many nodes it takes. Faults of one round take different
-	// nodes, and together a minority, unless one of them is a majority's.
+	// Nodes is how many nodes it affects. Faults of one round affect different nodes, and together a minority,
+	// unless one of them affects a majority.
 	Nodes int
-	// On lists the nodes that it can take; nil for any.
+	// On lists the nodes that it can affect; nil for any.
 	On []int
-	// Major takes the quorum away, or the service by other means: the service
-	// is back within the longest TTL + 5 s. Otherwise it is there throughout.
+	// Major means that it takes away the quorum, or the service in another way. Then the service must be back
+	// within the longest TTL + 5 s. Without Major, the service must be up throughout.
 	Major bool
 	// Jumps: clocks jump, so two leases may be valid at once, and locks may
 	// live longer.
 	Jumps bool
-	// Split: two primaries grant at once, as no engine can help: then the guard alone
-	// refuses the tokens of the old one.
+	// Split means that two primaries grant at once, which no engine can prevent. Then only the guard refuses
+	// the tokens of the old primary.
 	Split bool
-	// cutsServer: a server does not reach its engine, or a quorum.
+	// cutsServer means that a server cannot reach its engine, or a quorum.
 	cutsServer bool
-	// lasts is how long it lasts at least, if [Config].Hold is shorter.
+	// lasts is its minimum duration, if [Config].Hold is shorter.
 	lasts time.Duration
-	// part is what it breaks, partNodes unless it says otherwise; two faults
-	// of one part never meet.
+	// part is the part of the stand that it breaks, partNodes by default. Two faults of one part never happen
+	// together.
 	part part
 	// prepare, if not nil, acts before the clients start.
 	prepare func(s *Stand, nodes []*node)
-	// begin lets it go wrong, and returns what happens then.
+	// begin starts the fault, and returns its course.
 	begin func(s *Stand, random *rand.Rand, nodes []*node) course
 }
 
@@ -44,15 +44,15 @@ const (
 	partNodes    part = iota + 1 // processes and data of nodes
 	partLines                    // the network to some nodes
 	partAll                      // the network to all of them
-	partClocks                   // of nodes
+	partClocks                   // the clocks of nodes
 	partServers                  // fencelock itself
-	partPostgres                 // and the network to it
+	partPostgres                 // and the network to Postgres
 	partClients
-	partEngine // and the network to it
+	partEngine // and the network to the engine
 )
 
-// course is what happens after a fault began: tick, if not nil, a few times a
-// second; and end makes all well again.
+// course is the rest of a fault after its beginning. tick, if not nil, runs a few times a second; end repairs
+// everything.
 type course struct {
 	tick func()
 	end  func()
@@ -90,14 +90,14 @@ func killFaults() []Fault {
 	}
 }
 
-// each does something to every node.
+// each calls do for every node.
 func each(nodes []*node, do func(*node)) {
 	for _, n := range nodes {
 		do(n)
 	}
 }
 
-// atOnce is a fault with nothing to end.
+// atOnce is a fault that needs no end.
 func atOnce(do func(*node)) func(*Stand, *rand.Rand, []*node) course {
 	return func(_ *Stand, _ *rand.Rand, nodes []*node) course {
 		each(nodes, do)
@@ -139,7 +139,7 @@ func replicaFaults() []Fault {
 			prepare: func(_ *Stand, nodes []*node) { nodes[0].spare.ReplicaOf(nodes[0].redis) },
 			begin: func(_ *Stand, _ *rand.Rand, nodes []*node) course {
 				n := nodes[0]
-				n.spare.Promote() // what the master takes from now on is lost
+				n.spare.Promote() // writes of the old master are lost from now on
 				moves := time.Now().Add(200 * time.Millisecond)
 				return course{
 					tick: func() {
@@ -162,7 +162,7 @@ func (n *node) move(to *testenv.Redis) {
 	}
 }
 
-// failBack gives the first master the data of the second, and its place.
+// failBack copies the second master's data to the first and makes the first master again.
 func (n *node) failBack() {
 	n.redis.ReplicaOf(n.spare)
 	n.redis.Promote()
@@ -198,13 +198,13 @@ func lines(nodes []*node, do func(*testenv.Proxy)) {
 	}
 }
 
-// heal ends whatever was done to the lines of the nodes.
+// heal ends all faults of the nodes' proxies.
 func heal(nodes []*node) {
 	lines(nodes, func(line *testenv.Proxy) {
 		line.Delay(0)
 		line.DropReplies(false)
 		line.Cut(testenv.CutNone)
-		line.Reset() // what a cut swallowed would be missing from the stream
+		line.Reset() // the stream would lack the bytes that a cut swallowed
 	})
 }
 
@@ -235,7 +235,7 @@ func networkFaults() []Fault {
 	}
 }
 
-// cutOffServer takes the quorum from one server; the others have it.
+// cutOffServer separates one server from the quorum; the others keep it.
 func cutOffServer(s *Stand, random *rand.Rand, _ []*node) course {
 	lonely := random.IntN(servers)
 	var cut []*testenv.Proxy
@@ -253,7 +253,7 @@ func cutOffServer(s *Stand, random *rand.Rand, _ []*node) course {
 	})
 }
 
-// changing does something to every line at each tick.
+// changing applies do to every proxy at each tick.
 func changing(do func(*Stand, *rand.Rand, *testenv.Proxy)) func(*Stand, *rand.Rand, []*node) course {
 	return func(s *Stand, random *rand.Rand, _ []*node) course {
 		return course{
@@ -263,7 +263,7 @@ func changing(do func(*Stand, *rand.Rand, *testenv.Proxy)) func(*Stand, *rand.Ra
 	}
 }
 
-// flaky loses replies, cuts and resets on single lines, other ones at each tick.
+// flaky loses replies, cuts and resets on single proxies, different ones at each tick.
 func flaky(_ *Stand, random *rand.Rand, nodes []*node) course {
 	return course{
 		tick: func() {
@@ -382,7 +382,7 @@ func majorityFaults() []Fault {
 	}
 }
 
-// rollingRestart restarts each node when the one before it votes again.
+// rollingRestart restarts each node after the previous one votes again.
 func rollingRestart(s *Stand, _ *rand.Rand, nodes []*node) course {
 	for _, n := range nodes {
 		n.redis.Restart()

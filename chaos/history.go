@@ -21,7 +21,7 @@ const (
 	opClaim   = "claim" // read a record with a token
 	opPut     = "put"
 	opCancel  = "cancel"
-	opDied    = "died" // no request: the client ends without a word, and does nothing for the label any more
+	opDied    = "died" // not a request: the client dies without releasing, and sends nothing more for the label
 )
 
 // op is one request as its client saw it. Times are since the stand's start.
@@ -29,28 +29,28 @@ type op struct {
 	Client   int           `json:"client"`
 	Kind     string        `json:"kind"`
 	Server   int           `json:"server"`
-	Resource string        `json:"resource"` // of several, the first
+	Resource string        `json:"resource"` // for several resources, the first
 	Label    string        `json:"label,omitempty"`
-	Names    []string      `json:"names,omitempty"`   // acquire, cancel: all that may be taken
+	Names    []string      `json:"names,omitempty"`   // acquire, cancel: all resources that may be taken
 	Several  bool          `json:"several,omitempty"` // acquire: all of them at once
 	Sent     time.Duration `json:"sent"`
 	Done     time.Duration `json:"done"`
-	Status   int           `json:"status"`         // 0: no answer, or an answer lost
-	Wait     time.Duration `json:"wait,omitempty"` // acquire: asked for
+	Status   int           `json:"status"`         // 0: no response, or a lost one
+	Wait     time.Duration `json:"wait,omitempty"` // acquire: the requested wait
 	Poll     bool          `json:"poll,omitempty"`
-	TTL      time.Duration `json:"ttl,omitempty"` // acquire, extend: asked for
+	TTL      time.Duration `json:"ttl,omitempty"` // acquire, extend: the requested TTL
 	MinHold  time.Duration `json:"min_hold,omitempty"`
-	TakenFor time.Duration `json:"taken_for,omitempty"` // release: for which the resource stays taken
+	TakenFor time.Duration `json:"taken_for,omitempty"` // release: how long the resource stays locked afterwards
 	Key      string        `json:"key,omitempty"`
 	Lease    string        `json:"lease,omitempty"`
 	Token    int64         `json:"token,omitempty"`
-	Parts    []leased      `json:"parts,omitempty"`    // of the lease, the first of which is Resource and Token
+	Parts    []leased      `json:"parts,omitempty"`    // of the lease; the first is Resource and Token
 	Validity time.Duration `json:"validity,omitempty"` // granted, counted from Sent
-	Highest  int64         `json:"highest,omitempty"`  // what a 412 named
-	ID       string        `json:"id,omitempty"`       // put: the write's own
+	Highest  int64         `json:"highest,omitempty"`  // the highest token in a 412 response
+	ID       string        `json:"id,omitempty"`       // put: the id of the write
 	Value    content       `json:"value,omitzero"`     // put: written; claim: read
 
-	lost bool // its answer is lost on its way
+	lost bool // the response is lost on its way
 }
 
 // leased is a resource of a lease, and its token.
@@ -59,10 +59,10 @@ type leased struct {
 	Token    int64  `json:"token"`
 }
 
-// until is when the lease that was answered ends, by its holder's count.
+// until is when the granted lease ends, by its holder's count.
 func (o *op) until() time.Duration { return o.Sent + o.Validity }
 
-// again is a further operation under the same lease.
+// again returns a further operation under the same lease.
 func (o *op) again() *op {
 	return &op{
 		Client: o.Client, Server: o.Server, Resource: o.Resource, Label: o.Label, Names: o.Names,
@@ -70,7 +70,7 @@ func (o *op) again() *op {
 	}
 }
 
-// newer: a part of its lease has a larger token than the other's. They are of one key.
+// newer reports that a part of its lease has a larger token than in the other lease of the same key.
 func (o *op) newer(than *op) bool {
 	for i, p := range o.Parts {
 		if i >= len(than.Parts) || p.Token > than.Parts[i].Token {
@@ -80,8 +80,8 @@ func (o *op) newer(than *op) bool {
 	return false
 }
 
-// twins: two requests with one key were under way at the same time. The lease under the
-// smaller tokens may end early, as GUARANTEES says, also if the other has no answer.
+// twins reports that two requests with one key were under way at the same time. Then the lease with the
+// smaller tokens may end early, as GUARANTEES says, even if the other request got no response.
 func twins(ops []*op, key string) bool {
 	var tries []*op
 	for _, o := range ops {
@@ -98,8 +98,7 @@ func twins(ops []*op, key string) bool {
 	return false
 }
 
-// each gives the operation for each resource that it is about: those of the lease, or
-// those that it asks for.
+// each returns one operation for each resource of the request: those of the lease, or those that it requests.
 func (o *op) each() (ops []*op) {
 	parts := o.Parts
 	if o.Kind == opClaim || o.Kind == opPut {
@@ -121,17 +120,17 @@ func (o *op) each() (ops []*op) {
 	return ops
 }
 
-// ok: it was answered, and did what was asked for.
+// ok reports a success response.
 func (o *op) ok() bool { return o.Status >= 200 && o.Status < 300 }
 
-// open: it may have taken effect, or may yet.
+// open reports that the operation may have taken effect, or may still do so.
 func (o *op) open() bool { return o.Status == 0 || o.Status >= 500 }
 
-// stale: the guard refused the token.
+// stale reports that the guard refused the token.
 func (o *op) stale() bool { return o.Status == http.StatusPreconditionFailed }
 
-// content stands for the value of a record: the ids of all writes in order,
-// with spaces between. Two of the same length and sum are the same.
+// content represents the value of a record: the ids of all writes in order, separated by spaces. Contents with
+// the same length and sum count as equal.
 type content struct {
 	Writes int    `json:"writes"`
 	Sum    uint64 `json:"sum"`
@@ -158,7 +157,7 @@ func (h *history) add(o *op) {
 	h.ops = append(h.ops, o)
 }
 
-// byResource sorts the operations by resource, in the order of their answers.
+// byResource groups the operations by resource, in the order of their responses.
 func (h *history) byResource() map[string][]*op {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -171,7 +170,7 @@ func (h *history) byResource() map[string][]*op {
 	return all
 }
 
-// about are the operations that are about a resource, or may become so.
+// about returns the operations on a resource, or that may turn out to be on it.
 func (h *history) about(resource string) (ops []*op) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -183,7 +182,7 @@ func (h *history) about(resource string) (ops []*op) {
 	return ops
 }
 
-// save writes the history to a file, a JSON object a line.
+// save writes the history to a file, one JSON object per line.
 func (h *history) save(dir, name string) (path string, err error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return "", err

@@ -10,18 +10,17 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// mark is a guarded record as the model sees it: the largest token seen, and
-// what was written last.
+// mark is the model's state of a guarded record: the largest token seen, and the last value written.
 type mark struct {
 	Token int64
 	Value content
 }
 
-// searchWithin bounds the search for an order of one resource's operations.
+// searchWithin bounds the search for a valid order of one resource's operations.
 const searchWithin = 30 * time.Second
 
-// guardModel is what a guard may do. An operation without an answer is put
-// where it takes effect, or behind everything else, where no client sees it.
+// guardModel is the model of a guard. The search places an operation without a response where it takes effect,
+// or after all others, where no client sees its effect.
 func guardModel(start mark) porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return start },
@@ -33,7 +32,7 @@ func guardModel(start mark) porcupine.Model {
 	}
 }
 
-// step says whether the answer is right in a state, and which state follows.
+// step reports whether the response is right in a state, and returns the next state.
 func step(before mark, o *op) (right bool, after mark) {
 	if o.stale() {
 		return o.Token < before.Token && o.Highest == before.Token, before
@@ -51,10 +50,9 @@ func step(before mark, o *op) (right bool, after mark) {
 	return o.open() || o.Value == after.Value, after
 }
 
-// linearizable looks for an order of the guarded operations on one resource in
-// which every answer is right. Operations without an answer that no client can
-// have seen the effect of are left out first: that is what makes the search
-// short, and an order without them is one with them at its end.
+// linearizable searches for an order of the guarded operations on one resource in which every response is
+// right. First it omits operations without a response whose effect no client can have seen. This makes the
+// search short, and loses nothing: such operations can always come last.
 func linearizable(start mark, ops []*op, seen func(id string) bool) porcupine.CheckResult {
 	highest := map[int64]bool{}
 	for _, o := range ops {

@@ -13,7 +13,7 @@ type Report struct {
 	Began    time.Time
 	NoClocks error
 	lines    []*reportLine
-	vacant   vacancies // of all rounds
+	vacant   vacancies // the vacancies of all rounds
 }
 
 type reportLine struct {
@@ -23,7 +23,7 @@ type reportLine struct {
 	recovered time.Duration // the longest
 }
 
-// Add counts a round. One with several faults counts for each of them.
+// Add counts a round. A round with several faults counts for each of them.
 func (r *Report) Add(result Result) {
 	if r.vacant == nil {
 		r.vacant = vacancies{}

@@ -16,22 +16,22 @@ import (
 // warmUp is how long clients work before and after the faults.
 const warmUp = 300 * time.Millisecond
 
-// tickEvery is how often a fault that changes changes.
+// tickEvery is the time between two ticks of a fault.
 const tickEvery = 150 * time.Millisecond
 
-// Result is what a round saw.
+// Result is the result of a round.
 type Result struct {
 	Faults       []string
 	Took         time.Duration
-	Acquisitions int // answered with a lease
+	Acquisitions int // acquisitions that got a lease
 	Writes       int // acknowledged
 	Stale        int // claims and writes refused as stale
 	Unanswered   int // requests that may have taken effect
 	Away         time.Duration
-	Gap          string        // the longest time without service, counted from when the faults began
+	Gap          string        // the longest time without service, and when it began, counted from the beginning of the faults
 	Recovered    time.Duration // from the faults' end to the first lease
-	Vacant       vacancies     // for how long resources were idle or orphaned while somebody waited
-	Unexcused    []string      // the longer ones of these that nothing allows
+	Vacant       vacancies     // how long resources were idle or orphaned while a client waited
+	Unexcused    []string      // the longer vacancies that nothing excuses
 	Violations   []Violation
 }
 
@@ -50,8 +50,8 @@ type round struct {
 	ended   time.Duration // when they were over
 }
 
-// Run does one round with some faults. It fails the test only where the stand
-// itself breaks; broken promises are in the result.
+// Run runs one round with some faults. It fails the test only if the stand itself breaks; broken promises are
+// in the result.
 func (s *Stand) Run(faults ...Fault) Result {
 	s.t.Helper()
 	s.rounds++
@@ -73,7 +73,7 @@ func (s *Stand) Run(faults ...Fault) Result {
 	return r.result
 }
 
-// take deals the nodes out among the faults.
+// take assigns the nodes to the faults.
 func (r *round) take() {
 	for _, f := range r.faults {
 		r.result.Faults = append(r.result.Faults, f.Name)
@@ -90,7 +90,7 @@ func (r *round) take() {
 	}
 }
 
-// deal gives each fault nodes of its own; those that need certain ones are served first.
+// deal gives each fault nodes of its own. Faults that need certain nodes come first.
 func deal(free []int, faults []Fault) [][]int {
 	all, order := len(free), make([]int, len(faults))
 	for i := range order {
@@ -124,7 +124,7 @@ func (r *round) prepare() {
 	testenv.Eventually(r.stand.t, time.Minute, r.stand.settled)
 }
 
-// open empties every record under a token of its own, where the round begins.
+// open empties every record under a new token, with which the round begins.
 func (r *round) open() {
 	for i := range r.stand.config.Resources {
 		resource := r.stand.resource(i)
@@ -220,8 +220,8 @@ func (r *round) breakThings() {
 	}
 }
 
-// awaitService waits for the first lease after the faults, as long as promised
-// and then for as long as the machine has had no time for it.
+// awaitService waits for the first lease after the faults: for the promised time, extended by the time in
+// which the machine was too busy.
 func (r *round) awaitService() {
 	limit := r.stand.config.recoverWithin()
 	served := func() error {
@@ -255,8 +255,8 @@ func (r *round) tell(g gap) string {
 	return fmt.Sprintf("%s to %s of %s", tenths(g.from-r.began), tenths(g.to-r.began), tenths(r.ended-r.began))
 }
 
-// recover locks every resource, which shows that none is stuck and ends
-// whatever an earlier token may still write, and reads what is there.
+// recover locks every resource and reads it. This shows that no lock is stuck, and prevents writes with
+// earlier tokens.
 func (r *round) recover() (final map[string]string) {
 	s := r.stand
 	final = map[string]string{}
@@ -278,7 +278,7 @@ func (r *round) recover() (final map[string]string) {
 	return final
 }
 
-// explain says what the nodes have of a resource, for who looks for the cause.
+// explain lists what the nodes know of a resource, for a message.
 func (s *Stand) explain(resource string) string {
 	var b strings.Builder
 	for i, n := range s.nodes {
@@ -291,7 +291,7 @@ func (s *Stand) explain(resource string) string {
 	return b.String()
 }
 
-// last locks, claims, reads and releases.
+// last acquires, claims, reads and releases.
 func (r *round) last(resource string) (value string, err error) {
 	s, ctx := r.stand, r.stand.t.Context()
 	o := &op{Client: -1, Server: r.random.IntN(len(r.stand.servers))}
@@ -308,7 +308,7 @@ func (r *round) last(resource string) (value string, err error) {
 	return value, nil
 }
 
-// leaks waits until no node has a lock any more.
+// leaks waits until no node has a lock.
 func (r *round) leaks() {
 	s := r.stand
 	err := eventually(s.config.MaxTTL+2*time.Second, func() error {
@@ -358,7 +358,7 @@ func (r *round) judge(final map[string]string) {
 	r.vacancies()
 }
 
-// vacancies sums for how long resources were vacant. A second for each fault is allowed.
+// vacancies adds up how long resources were vacant. It allows a second per fault.
 func (r *round) vacancies() {
 	r.result.Vacant = vacancies{}
 	var sum time.Duration
@@ -380,8 +380,8 @@ func (r *round) vacancies() {
 	}
 }
 
-// trouble: a fault took the service away, or a server from its waiters, whose tickets keep
-// their places for 3 s, or has done so a moment before.
+// trouble reports that a fault took the service away, or separated a server from its waiters, at that time or
+// shortly before. The tickets of such a server keep their places for 3 s.
 func (r *round) trouble(from, to time.Duration) bool {
 	const places, asks = 3 * time.Second, time.Second
 	over := r.ended + r.result.Recovered + places + asks
@@ -463,13 +463,12 @@ func (s *Stand) command(n *node, args ...any) {
 	}
 }
 
-// wait lets time pass; the schedule is made of it.
+// wait lets time pass, as the schedule of a round demands.
 func wait(d time.Duration) {
 	<-time.After(d)
 }
 
-// eventually is testenv.Eventually for promises whose breach is a finding and
-// not the end of the test.
+// eventually is testenv.Eventually for promises: a broken promise is a finding, and does not end the test.
 func eventually(within time.Duration, check func() error) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

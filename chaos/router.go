@@ -13,16 +13,15 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// userMark begins the password by which a connection tells which server made it.
+// userMark begins the password by which the router recognises the server of a connection.
 const userMark = "chaos-server-"
 
-// router is the address of a node that all servers are configured with. All
-// must have the same list of nodes, and yet each has a line of its own to each
-// node, which a fault can cut: the router knows a server by the password in its
-// first bytes, and passes the connection to that server's proxy.
+// router is the address of a node with which all servers are configured. All servers must have the same list
+// of nodes, but each needs a proxy of its own to each node, which a fault can cut. The router recognises a
+// server by the password in its first bytes, and passes the connection to that server's proxy.
 type router struct {
 	listener net.Listener
-	lines    []*testenv.Proxy // one a server
+	lines    []*testenv.Proxy // one per server
 	running  sync.WaitGroup
 	mu       sync.Mutex
 	open     map[net.Conn]struct{} // nil once it is closed
@@ -75,14 +74,14 @@ func (r *router) connect(client net.Conn) {
 	copying.Wait()
 }
 
-// copy copies one way, and ends both ways when it ends.
+// copy copies in one direction, and closes both connections when it ends.
 func (r *router) copy(to, from net.Conn) {
 	_, _ = io.Copy(to, from)
 	r.drop(to)
 	r.drop(from)
 }
 
-// whose reads until the password shows whose connection this is.
+// whose reads the first bytes up to the password, and returns the connection's server.
 func whose(conn net.Conn) (first []byte, server int, err error) {
 	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 	defer func() { _ = conn.SetReadDeadline(time.Time{}) }()

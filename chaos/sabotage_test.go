@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/fencelock/fencelock/internal/testenv"
 )
 
 // A check that cannot fail checks nothing: each test here breaks something on
@@ -35,6 +37,7 @@ func named(t *testing.T, name string) Fault {
 }
 
 func TestSoakSabotageIsFound(t *testing.T) {
+	testenv.Soak(t, "that the checks of chaos pass under load whatever is broken")
 	config := short(t)
 	config.Dir = t.TempDir()
 	s := Start(t, config)

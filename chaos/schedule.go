@@ -2,8 +2,8 @@ package chaos
 
 import "math/rand/v2"
 
-// schedule deals out faults from a seed: every fault once in each pass, in
-// another order each time, half of them together with another.
+// schedule chooses faults from a seed. Each pass has every fault once, in a different order, and combines half
+// of them with another fault.
 type schedule struct {
 	random *rand.Rand
 	faults []Fault
@@ -34,9 +34,8 @@ func (s *schedule) next() []Fault {
 	return []Fault{first}
 }
 
-// together says whether two faults may meet: they never touch more than a
-// minority of the nodes, nor the same part twice. A server without its engine says so and
-// ends if it is started, so none is started then.
+// together reports whether two faults may be combined. They must not affect more than a minority of the nodes,
+// or the same part. A server that starts without its engine exits with an error, so no server is started then.
 func together(a, b Fault) bool {
 	minority := nodes - (nodes/2 + 1)
 	return a.Name != b.Name && !a.alone() && !b.alone() && a.part != b.part &&
@@ -44,5 +43,5 @@ func together(a, b Fault) bool {
 		(!a.cutsServer || b.part != partServers) && (!b.cutsServer || a.part != partServers)
 }
 
-// alone: it needs a majority of nodes, or all lines.
+// alone reports that the fault needs a majority of nodes, or all proxies.
 func (f Fault) alone() bool { return f.Major || f.Nodes > nodes/2 || f.part == partAll }

@@ -17,11 +17,11 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// exitWithin bounds how long a server may take to end or to say where it listens.
+// exitWithin bounds how long a server may take to exit, or to report its address.
 const exitWithin = 40 * time.Second
 
-// server is one fencelock process, which can be killed and started again. It
-// gets another port each time; clients ask for its address at each connection.
+// server is a fencelock process that can be killed and restarted. It gets a different port each time, and
+// clients look up its address at each connection.
 type server struct {
 	t    testing.TB
 	name string
@@ -34,13 +34,13 @@ type server struct {
 	frozen         bool
 	mu             sync.Mutex
 	outages        []outage
-	gathering      gathering // of requests of clients that send batches
+	gathering      gathering // collects requests of clients that send batches
 }
 
-// outage is a time in which a server cannot serve, though others can.
+// outage is a time in which one server cannot serve, though others can.
 type outage struct{ from, to time.Time }
 
-// gone begins an outage, and returns what ends it.
+// gone begins an outage, and returns the function that ends it.
 func (s *server) gone() (back func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,8 +53,7 @@ func (s *server) gone() (back func()) {
 	}
 }
 
-// newServer prepares a server with nothing but these variables set. It ends
-// with the test.
+// newServer prepares a server with only these environment variables. It is stopped when the test ends.
 func newServer(tb testing.TB, name string, env ...string) *server {
 	tb.Helper()
 	testenv.NeedsServer(tb)
@@ -76,8 +75,8 @@ func newServer(tb testing.TB, name string, env ...string) *server {
 	return s
 }
 
-// StartServer starts a server with nothing but these variables set, for runs
-// that need no stand, and returns the URL of its API. It ends with the test.
+// StartServer starts a server with only these environment variables, for runs that need no stand, and returns
+// the URL of its API. It is stopped when the test ends.
 func StartServer(tb testing.TB, env ...string) (url string) {
 	tb.Helper()
 	s := newServer(tb, "server", env...)
@@ -97,7 +96,7 @@ func (s *server) lastWords() string {
 	return string(text[:n])
 }
 
-// start starts the process and returns once it has said where it listens.
+// start starts the process and returns when it has reported its address.
 func (s *server) start(extra ...string) {
 	s.t.Helper()
 	cmd := exec.Command(testenv.Program(s.t), "serve")
@@ -108,7 +107,7 @@ func (s *server) start(extra ...string) {
 	dieWithParent(cmd)
 	started, exited := make(chan error, 1), make(chan struct{})
 	go func() {
-		// The signal that ends an orphan comes when the thread that forked ends.
+		// Linux sends the signal that ends an orphan when the thread that forked it ends.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
@@ -125,7 +124,7 @@ func (s *server) start(extra ...string) {
 	s.listening(log.line)
 }
 
-// listening reads where the server listens from the line of its log that says so.
+// listening reads the server's address from the line of its log that contains it.
 func (s *server) listening(line <-chan []byte) {
 	s.t.Helper()
 	select {
@@ -146,8 +145,8 @@ func (s *server) listening(line <-chan []byte) {
 	}
 }
 
-// listeningLine passes a log on and hands out the line that says where its server listens: the
-// store may have had to be read again before.
+// listeningLine passes a log on and hands out the line with the server's address. Other lines may come first,
+// if the store had to be read again.
 type listeningLine struct {
 	rest io.Writer
 	seen []byte
@@ -173,7 +172,7 @@ func (l *listeningLine) look() {
 	}
 }
 
-// running says whether the process lives, frozen or not.
+// running reports whether the process lives, frozen or not.
 func (s *server) running() bool {
 	if s.cmd == nil {
 		return false
@@ -208,13 +207,13 @@ func (s *server) end(sig syscall.Signal) {
 	}
 }
 
-// freeze stops the process's execution.
+// freeze suspends the process.
 func (s *server) freeze() {
 	_ = s.cmd.Process.Signal(syscall.SIGSTOP)
 	s.frozen = true
 }
 
-// thaw continues it.
+// thaw resumes it.
 func (s *server) thaw() {
 	_ = s.cmd.Process.Signal(syscall.SIGCONT)
 	s.frozen = false

@@ -4,5 +4,5 @@ package chaos
 
 import "os/exec"
 
-// dieWithParent can be had on Linux only.
+// dieWithParent works only on Linux.
 func dieWithParent(*exec.Cmd) {}

@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	// probeEvery is how often each server is asked whether there is service.
+	// probeEvery is the interval of the probes of each server.
 	probeEvery = 50 * time.Millisecond
-	// noService is how long no client may be served before it counts.
+	// noService is the shortest time without any service that counts as a gap.
 	noService = 500 * time.Millisecond
 )
 
-// probe notes when the service served: one goroutine a server takes and
-// releases a lock that no other client wants.
+// probe records when the service was available. One goroutine per server takes and releases a lock that no
+// other client uses.
 type probe struct {
 	stand   *Stand
 	running sync.WaitGroup
@@ -65,10 +65,9 @@ func (p *probe) try(ctx context.Context, server int, resource string) {
 	p.stand.send(context.WithoutCancel(ctx), server, request{method: http.MethodDelete, path: "/leases/current", header: leaseHeader(o.Lease)})
 }
 
-// ruler measures the machine beside the service: a Redis that no fault is about,
-// behind a proxy as the nodes are, is asked as often as the servers. Where it is
-// late for half of the time that a server gives a node, nothing shows what the
-// service would have done on a machine that had time for it.
+// ruler measures how busy the machine is. It queries a Redis without faults, behind a proxy like the nodes'
+// proxies, as often as the probes query the servers. If that Redis responds later than half of the time that a
+// server gives a node, the machine was too busy to judge the service.
 type ruler struct {
 	stand  *Stand
 	client *redis.Client
@@ -104,14 +103,14 @@ func (r *ruler) run(ctx context.Context) {
 	}
 }
 
-// lates are the moments at which the machine had no time.
+// lates returns the moments at which the machine was too busy.
 func (r *ruler) lates() []time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.late)
 }
 
-// lastLate is when the machine last had no time.
+// lastLate returns when the machine was last too busy.
 func (r *ruler) lastLate() (last time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,8 +125,8 @@ type gap struct{ from, to time.Duration }
 
 func (g gap) length() time.Duration { return g.to - g.from }
 
-// gaps sums the times without service up to the end, and returns the longest,
-// and the longest in which the machine had time.
+// gaps adds up the times without service until end. It returns the sum, the longest gap, and the longest gap
+// in which the machine was not too busy.
 func (p *probe) gaps(end time.Duration, late []time.Duration) (sum time.Duration, longest, counts gap) {
 	p.mu.Lock()
 	served := slices.Clone(p.served)
@@ -138,7 +137,7 @@ func (p *probe) gaps(end time.Duration, late []time.Duration) (sum time.Duration
 			sum += g.length()
 		}
 	}
-	earlier := func(t time.Duration) bool { return t < all[0].from } // of rounds before this one
+	earlier := func(t time.Duration) bool { return t < all[0].from } // those of earlier rounds
 	late = slices.DeleteFunc(slices.Clone(late), earlier)
 	return sum, longestOf(all), longestOf(gapsBetween(slices.Concat(served, late, []time.Duration{end})))
 }
@@ -155,7 +154,7 @@ func longestOf(gaps []gap) gap {
 	return slices.MaxFunc(gaps, func(a, b gap) int { return cmp.Compare(a.length(), b.length()) })
 }
 
-// since is how long after a moment service was there, false if it never was.
+// since returns how long after a moment the service was available again; ok is false if it never was.
 func (p *probe) since(moment time.Duration) (time.Duration, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

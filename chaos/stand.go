@@ -21,19 +21,19 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// node is one Redis node with all that can be done to it.
+// node is a Redis node and the means to break it.
 type node struct {
 	redis  *testenv.Redis
-	spare  *testenv.Redis // where it fails over to
-	admin  *redis.Client  // goes there directly, past every fault
+	spare  *testenv.Redis // the Redis to which it fails over
+	admin  *redis.Client  // connects directly, bypassing every fault
 	clock  *Clock         // nil where clocks cannot be shifted
 	router *router
-	lines  []*testenv.Proxy // one a server
-	moved  bool             // its address leads to the spare
+	lines  []*testenv.Proxy // one per server
+	moved  bool             // its address points to the spare
 	aof    bool             // it writes an append-only file
 }
 
-// persistences are what the nodes write to disk, node by node.
+// persistences are the persistence settings of the nodes.
 var persistences = [nodes]testenv.Persistence{
 	testenv.PersistNone, testenv.PersistRDB, testenv.PersistAOFEverysec, testenv.PersistAOFAlways, testenv.PersistAOFAlways,
 }
@@ -46,7 +46,7 @@ type Stand struct {
 	t       testing.TB
 	config  Config
 	nodes   []*node
-	engine  Engine      // nil where there are nodes, or the embedded file
+	engine  Engine      // nil if the stand has nodes, or the embedded file
 	pg      *testenv.PG // for the guard
 	pgLine  *testenv.Proxy
 	servers []*server
@@ -54,13 +54,13 @@ type Stand struct {
 	began   time.Time
 	gate    gate
 	ruler   *ruler
-	marks   map[string]mark // by resource, at the end of the round before
+	marks   map[string]mark // by resource, at the end of the previous round
 	rounds  int
 	// NoClocks says why clocks cannot be shifted here; nil if they can.
 	NoClocks error
 }
 
-// Start builds a stand, which ends with the test.
+// Start builds a stand. It is removed when the test ends.
 func Start(tb testing.TB, config Config) *Stand {
 	tb.Helper()
 	s := &Stand{t: tb, config: config, began: time.Now(), marks: map[string]mark{}}
@@ -94,10 +94,10 @@ func StartEngine(tb testing.TB, config Config, engine Engine) *Stand {
 	return s
 }
 
-// now is the time since the stand's start, on the monotonic clock.
+// now returns the monotonic time since the stand's start.
 func (s *Stand) now() time.Duration { return time.Since(s.began) }
 
-// away: the server was stopped, or cut off, at some moment of a time.
+// away reports that the server was stopped, or cut off, at some moment in a period.
 func (s *Stand) away(server int, from, to time.Duration) bool {
 	of := s.servers[server]
 	of.mu.Lock()
@@ -140,13 +140,13 @@ func (s *Stand) startNode(dir, library string, i int) *node {
 	return n
 }
 
-// userOf is how a server's connections are known to a router.
+// userOf returns the user and password by which a router recognises a server.
 func userOf(server int) (user, password string) {
 	return fmt.Sprint("s", server), userMark + strconv.Itoa(server)
 }
 
-// startServers founds the cluster by one server that may skip the first wait,
-// and then starts all without that leave, as operators should.
+// startServers bootstraps the cluster with one server that may skip the first wait, and then starts all
+// servers without that permission, as operators should.
 func (s *Stand) startServers() {
 	s.pgLine = testenv.StartProxy(s.t, hostOf(s.t, s.pg.OwnerURL()))
 	for i := range servers {
@@ -165,7 +165,7 @@ func (s *Stand) startServers() {
 	s.settle(servers)
 }
 
-// settle waits until the first servers, which have started, see every node vote.
+// settle waits until the first n servers see every node vote.
 func (s *Stand) settle(servers int) {
 	s.t.Helper()
 	if s.ruler == nil {
@@ -219,7 +219,7 @@ func withHost(tb testing.TB, text, host string) string {
 // settled returns nil once every server sees every node vote.
 func (s *Stand) settled() error { return s.settledAt(len(s.servers)) }
 
-// settledAt also says whether the machine had time for the servers.
+// settledAt also reports whether the machine was too busy for the servers.
 func (s *Stand) settledAt(servers int) error {
 	var errs []error
 	for i := range servers {
@@ -244,7 +244,7 @@ func (s *Stand) allVoting(server int) error {
 	return nil
 }
 
-// peek reads a record without a token; it sets the operation's status only.
+// peek reads a record without a token. It sets only the operation's status.
 func (s *Stand) peek(ctx context.Context, o *op) (value string) {
 	a := s.send(ctx, o.Server, request{method: http.MethodGet, path: guardedPath(o.Resource)})
 	value = o.readRecord(&a)
@@ -252,8 +252,8 @@ func (s *Stand) peek(ctx context.Context, o *op) (value string) {
 	return value
 }
 
-// locks lists the locks that are on any node, each with its node; of an engine, those
-// that a server lists.
+// locks lists the locks on all nodes, each with its node. On an engine, it lists the locks that a server
+// reports.
 func (s *Stand) locks() ([]string, error) {
 	if s.engine != nil {
 		return s.listed()

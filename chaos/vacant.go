@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// A resource for which somebody waits is held by somebody. It is vacant otherwise: idle if
-// it is free, and orphaned if it is locked and no living client believes that he holds it.
+// A resource with a waiter must have a holder. Otherwise it is vacant: idle if it is free, and orphaned if it
+// is locked but no living client believes that it holds the lock.
 //
-// It is seen from outside, by looks that a moment later show the same. The history says who
-// waited throughout, and what each client knew of its lock. Time counts from the end of the
-// first look to the begin of the next, in which the machine was never late.
+// Vacancies are found from outside: two successive looks show the same state, and the history says which
+// clients waited throughout, and what each knew of its lock. The time counts from the end of the first look to
+// the beginning of the next, if the machine was not too busy in between.
 
-// vacancy is why a resource was vacant.
+// vacancy is the kind and cause of vacant time.
 type vacancy struct {
 	Kind  string // idle, orphaned
 	Cause string
-	// Excused: it is documented that this takes a while.
+	// Excused means that the documentation allows this vacancy.
 	Excused bool
 }
 
@@ -32,7 +32,7 @@ func (v vacancy) String() string {
 	return text
 }
 
-// The causes. A living client of which the service lets go of nothing is none.
+// The causes. A living client with an intact lease is not one of them.
 const (
 	causeFree      = "free"
 	causePlace     = "the place of a poll that did not come again"
@@ -54,15 +54,15 @@ const (
 	// worthCounting is how long a vacancy lasts before it counts against the service: a
 	// hand-over takes a moment, and more on a busy machine.
 	worthCounting = 300 * time.Millisecond
-	// apart is how far apart two looks may be that show the same.
+	// apart is the maximum time between two looks that are compared.
 	apart = time.Second
-	// settling is what a wait takes until the service has it.
+	// settling is the time until the service knows of a waiter.
 	settling = 100 * time.Millisecond
-	// placeKept is how long nobody passes a poll that has ended, and what it took is kept.
+	// placeKept is how long the place of an ended poll, and the parts that it took, are kept.
 	placeKept = 2 * time.Second
 )
 
-// vacancies sum vacant time.
+// vacancies adds up vacant time by cause.
 type vacancies map[vacancy]time.Duration
 
 func (v vacancies) add(other vacancies) {
@@ -71,7 +71,7 @@ func (v vacancies) add(other vacancies) {
 	}
 }
 
-// sum is all idle or orphaned time, allowed or not.
+// sum adds up all idle or orphaned time, excused or not.
 func (v vacancies) sum(kind string, excused bool) (sum time.Duration) {
 	for why, d := range v {
 		if why.Kind == kind && why.Excused == excused {
@@ -81,7 +81,7 @@ func (v vacancies) sum(kind string, excused bool) (sum time.Duration) {
 	return sum
 }
 
-// String has the sums, and then the causes.
+// String lists the sums, and then the causes.
 func (v vacancies) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "idle %s, orphaned %s, allowed %s and %s",
@@ -98,18 +98,18 @@ func (v vacancies) String() string {
 // vacant finds the vacancies of one resource.
 type vacant struct {
 	resource string
-	ops      []*op            // of the resource, or that may be
-	byLabel  map[string][]*op // of them
-	labels   map[int64]string // by token: a lock that an extend made again has no label
-	waits    []*op            // for this resource alone
+	ops      []*op            // the operations on the resource, and those that may be on it
+	byLabel  map[string][]*op // the same operations, by label
+	labels   map[int64]string // by token: a lock that an extend recreated has no label
+	waits    []*op            // acquires for only this resource
 	away     func(server int, from, to time.Duration) bool
 	late     []time.Duration
-	trouble  func(from, to time.Duration) bool // a fault excuses what happens
+	trouble  func(from, to time.Duration) bool // reports whether a fault excuses a vacancy in that period
 	sums     vacancies
 	runs     []run
 }
 
-// run is a vacancy of one lock, or of none, without a break.
+// run is an uninterrupted vacancy with the same lock, or without one.
 type run struct {
 	vacancy
 	label    string
@@ -139,7 +139,7 @@ func newVacant(resource string, ops []*op) *vacant {
 	return v
 }
 
-// judge goes through the looks, in their order.
+// judge compares successive looks, in order.
 func (v *vacant) judge(looks []look) {
 	for i, l := range looks {
 		if l.held && l.label == "" {
@@ -166,7 +166,7 @@ func (v *vacant) judge(looks []look) {
 	}
 }
 
-// between says why the resource was vacant from one look to the next, if it was.
+// between reports whether the resource was vacant between two looks, and why.
 func (v *vacant) between(a, b look) (why vacancy, vacant bool) {
 	if b.from <= a.to || b.from-a.to > apart || !b.same(a) || !v.wanted(a.from, b.to) {
 		return why, false
@@ -185,14 +185,15 @@ func (v *vacant) between(a, b look) (why vacancy, vacant bool) {
 	return why, vacant
 }
 
-// wanted: a client waited for it all the time, at a server that could serve it.
+// wanted reports that a client waited for the resource during the whole period, at a server that could serve
+// it.
 func (v *vacant) wanted(from, to time.Duration) bool {
 	return slices.ContainsFunc(v.waits, func(o *op) bool {
 		return o.Sent+settling <= from && to <= min(o.Done, o.Sent+o.Wait) && !v.away(o.Server, from, to)
 	})
 }
 
-// idle: it was free, and nobody was granted it in between.
+// idle reports that the resource was free, and that no client got it during the period.
 func (v *vacant) idle(from, to time.Duration) (vacancy, bool) {
 	granted := func(o *op) bool { return o.Kind == opAcquire && o.ok() && from <= o.Done && o.Done <= to+settling }
 	place := func(o *op) bool { return o.Poll && !o.ok() && o.Done <= to && from <= o.Done+placeKept }
@@ -205,7 +206,8 @@ func (v *vacant) idle(from, to time.Duration) (vacancy, bool) {
 	return vacancy{"idle", causeFree, false}, true
 }
 
-// orphaned: it was locked by a client that did not believe so, nor was about to.
+// orphaned reports that the resource was locked for a label whose client did not rely on a lease, and was not
+// about to get one.
 func (v *vacant) orphaned(label string, from, to time.Duration) (vacancy, bool) {
 	c := claimOf(v.byLabel[label], to)
 	orphan := func(cause string, excused bool) (vacancy, bool) { return vacancy{"orphaned", cause, excused}, true }
@@ -236,26 +238,26 @@ func (v *vacant) orphaned(label string, from, to time.Duration) (vacancy, bool) 
 	return orphan(causeUnknown, false)
 }
 
-// claim is what became of the tries and the lease under one label, as it was known at a moment.
+// claim is what the history shows, at some moment, about the attempts and the lease under one label.
 type claim struct {
 	ops      []*op
-	believes time.Duration // until when its client counts on the lease
-	stands   time.Duration // until when a lock may stand that was ever asked for
-	minimum  time.Duration // until when it stays taken though it was released
-	parts    time.Duration // until when what a poll took of several is kept for the next
+	believes time.Duration // until when its client relies on the lease
+	stands   time.Duration // until when any lock that was ever requested may exist
+	minimum  time.Duration // until when the resource stays locked after the release
+	parts    time.Duration // until when the parts that a poll took are kept for the next poll
 	twins    bool
 	granted  bool
 	died     bool
-	lost     bool   // a try without a key got no answer
+	lost     bool   // an attempt without a key got no response
 	ended    string // how it was given up: causeReleased, causeCancelled, causeNoRelease
 }
 
-// outlives is by how much a lock may outlive its TTL, counted from the answer.
+// outlives is how much longer than its TTL a lock may exist, counted from the response.
 const outlives = 100 * time.Millisecond
 
 func claimOf(ops []*op, at time.Duration) claim {
 	c := claim{ops: ops, twins: len(ops) > 0 && twins(ops, ops[0].Key)}
-	var gone time.Duration // when what was given up was answered
+	var gone time.Duration // when the request that gave it up got its response
 	for _, o := range ops {
 		if o.Sent > at {
 			continue
@@ -295,7 +297,7 @@ func (c *claim) hold(o *op, at time.Duration) {
 	}
 }
 
-// give notes how the lease was given up; an answer counts for more than none.
+// give records how the lease was given up. A request with a response takes precedence over one without.
 func (c *claim) give(o *op) {
 	switch {
 	case o.open() && c.ended == "":
@@ -308,7 +310,7 @@ func (c *claim) give(o *op) {
 	}
 }
 
-// busy: an answer is on its way, or the client is between two tries, which is its own time.
+// busy reports that a response is on its way, or the client pauses between two attempts.
 func (c *claim) busy(from, to time.Duration) bool {
 	asked, next := false, false
 	for _, o := range c.ops {
@@ -322,7 +324,7 @@ func (c *claim) busy(from, to time.Duration) bool {
 	return asked && next && !c.waiting(from, to)
 }
 
-// waiting: a try is under way all the time.
+// waiting reports that an attempt is under way throughout.
 func (c *claim) waiting(from, to time.Duration) bool {
 	return slices.ContainsFunc(c.ops, func(o *op) bool { return o.Kind == opAcquire && o.Sent <= from && to <= o.Done })
 }

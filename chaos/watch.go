@@ -14,21 +14,21 @@ import (
 const (
 	// lookEvery is the pause between two looks at a resource.
 	lookEvery = 100 * time.Millisecond
-	// lookWithin is how long a look may take before another server is asked.
+	// lookWithin is how long a look may take before it tries another server.
 	lookWithin = 300 * time.Millisecond
 )
 
-// look is what GET /locks/{resource} said, at some moment between from and to. A quorum
-// voted then, or it is blind.
+// look is a response of GET /locks/{resource}, produced at some moment between from and to. A look is blind if
+// no quorum voted then.
 type look struct {
 	from, to time.Duration
 	blind    bool
 	held     bool
-	label    string // of the lease in the way
+	label    string // the label of the lease that holds the resource
 	token    int64
 }
 
-// same: nothing has changed since an earlier look, as far as can be seen.
+// same reports that the look shows no change since an earlier look.
 func (l look) same(earlier look) bool {
 	return !l.blind && !earlier.blind && l.held == earlier.held && l.label == earlier.label
 }
@@ -57,7 +57,7 @@ func (s *Stand) contested() (names []string) {
 	return slices.Concat(names, slotNames())
 }
 
-// run asks the servers in turn.
+// run queries the servers in turn.
 func (w *watch) run(ctx context.Context, name string, server int) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()

@@ -11,31 +11,30 @@ import (
 	"github.com/fencelock/fencelock/api/wire"
 )
 
-// wish is one acquisition as its client wants it: of one resource, of several, or of a slot.
-// All its tries send the same body. Its label is the holder that everybody sees, so that a
-// lock tells whose it is.
+// wish is one acquisition that a client wants: of one resource, of several, or of a slot. All its attempts
+// send the same body. Its label is the public holder, so that a lock shows its owner.
 type wish struct {
 	label     string
 	key       string // "" for none
 	resources []string
-	slots     int           // of the one resource; 0 for none
-	ttl       time.Duration // that it asks for
+	slots     int           // the number of slots of the one resource from which it wants one; 0 for none
+	ttl       time.Duration // the requested TTL
 	wait      time.Duration
 	poll      bool // it waits in polls of pollFor
 	minHold   time.Duration
-	tries     int // that were sent
+	tries     int // number of attempts sent
 }
 
-// pollFor is the wait of a poll, which Prefer counts in seconds.
+// pollFor is the wait of a poll. It is a second because Prefer counts in seconds.
 const pollFor = time.Second
 
-// slots are those of the one resource that has some.
+// slots is the number of slots of the resource that has slots.
 const slots = 2
 
-// slotted is a resource with slots, which nobody takes as a whole.
+// slotted is a resource with slots that no client takes as a whole.
 const slotted = "chaos/slots"
 
-// slotNames are the resources that its slots are.
+// slotNames are the names of its slots.
 func slotNames() (names []string) {
 	for i := range slots {
 		names = append(names, fmt.Sprintf("%s#slot%d", slotted, i+1))
@@ -51,7 +50,7 @@ func (w *wish) names() []string {
 	return w.resources
 }
 
-// body is that of POST /locks and of POST /cancel.
+// body is the body of POST /locks and of POST /cancel.
 func (w *wish) body(wait time.Duration) string {
 	r := wire.AcquireRequest{TTLMS: milliseconds(w.ttl), Holder: w.label, Slots: w.slots}
 	if r.Resource = w.resources[0]; len(w.resources) > 1 {
@@ -100,12 +99,12 @@ func (c *client) wish() *wish {
 	return w
 }
 
-// mostTries bounds the tries of one wish whose answers are lost.
+// mostTries bounds the attempts of one wish whose responses are lost.
 const mostTries = 4
 
-// acquire asks for a lease as clients.md says: with a key, what had no answer is asked
-// again, of any server; polls follow one another until the wait is over; and who gives up
-// in doubt says so. It returns nil without a lease.
+// acquire requests a lease as docs/how-to/write-a-client.md says. It uses a key, and repeats a request without
+// a response at any server. Polls follow one another until the wait is over. A client that gives up in doubt
+// sends a cancel. acquire returns nil without a lease.
 func (c *client) acquire(ctx context.Context) *op {
 	w := c.wish()
 	until, doubt := c.stand.now()+w.wait, false
@@ -114,7 +113,7 @@ func (c *client) acquire(ctx context.Context) *op {
 		if o.ok() {
 			return o
 		}
-		doubt = doubt || o.open() || o.Poll // which leaves its place
+		doubt = doubt || o.open() || o.Poll // a poll leaves its place in the queue
 		again = w.key != "" && !c.stand.config.sabotage.abandon && (o.open() || o.Poll && o.Status == http.StatusConflict) && ctx.Err() == nil && !c.chance(20)
 	}
 	if w.key != "" && doubt && !c.stand.config.sabotage.abandon {
@@ -123,8 +122,8 @@ func (c *client) acquire(ctx context.Context) *op {
 	return nil
 }
 
-// ask sends one try, with what may go wrong on its way: it is delivered twice, its answer is
-// lost, or its caller hangs up. Of two answers the one with the larger tokens counts.
+// ask sends one attempt, with faults on its way: it is delivered twice, its response is lost, or its caller
+// hangs up. Of two responses, the one with the larger tokens counts.
 func (c *client) ask(ctx context.Context, w *wish, wait time.Duration) *op {
 	w.tries++
 	if c.chance(4) {
@@ -152,10 +151,10 @@ func (c *client) ask(ctx context.Context, w *wish, wait time.Duration) *op {
 	return o
 }
 
-// losesAnswer: the answer to the next request is lost, though it does what it asks for.
+// losesAnswer decides that the response to the next request is lost, although the request takes effect.
 func (c *client) losesAnswer() bool { return c.chance(c.stand.config.sabotage.lost()) }
 
-// giveUp ends what a request in doubt may have left, or dies before it does.
+// giveUp ends what a request in doubt may have left. Sometimes the client dies first.
 func (c *client) giveUp(ctx context.Context, w *wish) {
 	if c.chance(10) {
 		c.history.add(&op{Client: c.id, Kind: opDied, Names: w.names(), Label: w.label, Sent: c.stand.now(), Done: c.stand.now()})
@@ -168,8 +167,8 @@ func (c *client) giveUp(ctx context.Context, w *wish) {
 	})
 }
 
-// repeat sends a call again, to any server, while it has no answer, also when its round
-// ends. Now and then the client hangs up itself.
+// repeat repeats a call, at any server, until it gets a response, even after its round has ended. Sometimes
+// the client hangs up.
 func (c *client) repeat(ctx context.Context, send func(context.Context) *op) {
 	ctx = c.leaving(ctx)
 	for range mostTries {

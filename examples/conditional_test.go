@@ -15,6 +15,7 @@ import (
 // Storage that compares the token in the statement that writes refuses stale ones, and loses no deposit of workers that all
 // believe to have the lock.
 func TestConditionalWrites(t *testing.T) {
+	testenv.Long(t, "an example of conditional writes that lets a stale one through")
 	testenv.NeedsServer(t)
 	python := testenv.PythonWith(t, map[string]string{"redis": "python3-redis"})
 	for name, start := range map[string]func(*testing.T) string{

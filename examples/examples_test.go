@@ -15,6 +15,8 @@ import (
 	"github.com/fencelock/fencelock/storage/pgguard"
 )
 
+func TestMain(m *testing.M) { testenv.Main(m) }
+
 // program runs one example: its command line up to TOKEN and AMOUNT, which
 // args appends, and what its environment needs besides DATABASE_URL.
 type program struct {
@@ -27,6 +29,7 @@ func plainArgs(_, token, amount string) []string { return []string{token, amount
 
 func TestGuardExamples(t *testing.T) {
 	testenv.NeedsServer(t)
+	t.Parallel()
 	for name, find := range map[string]func(*testing.T) program{
 		"psql": func(t *testing.T) program {
 			t.Helper()
@@ -36,11 +39,7 @@ func TestGuardExamples(t *testing.T) {
 		},
 		"go": func(t *testing.T) program {
 			t.Helper()
-			bin := filepath.Join(t.TempDir(), "guard-go")
-			if out, err := exec.Command("go", "build", "-o", bin, "./guard-go").CombinedOutput(); err != nil {
-				t.Fatalf("build: %v\n%s", err, out)
-			}
-			return program{command: []string{bin}, args: plainArgs}
+			return program{command: []string{testenv.Build(t, "./guard-go")}, args: plainArgs}
 		},
 		"python": func(t *testing.T) program {
 			t.Helper()

@@ -74,6 +74,7 @@ const notes = `echo "${FENCING_TOKEN:-0}" >> "$RUNS"`
 // A timer of systemd on several hosts runs its program on one.
 func TestSystemdTimer(t *testing.T) {
 	testenv.NeedsServer(t)
+	t.Parallel()
 	h := startHosts(t, map[string]string{"report": notes})
 	units := t.TempDir()
 	var words []string
@@ -149,6 +150,7 @@ func manifest(t *testing.T, name string) (w workload) {
 // A CronJob that is started several times runs its program once.
 func TestCronJob(t *testing.T) {
 	testenv.NeedsServer(t)
+	t.Parallel()
 	h := startHosts(t, map[string]string{"report": notes})
 	w := manifest(t, "cronjob.yaml")
 	if w.APIVersion != "batch/v1" || w.Kind != "CronJob" {
@@ -160,6 +162,7 @@ func TestCronJob(t *testing.T) {
 // Of the pods of a Deployment one leads, and when it is told to end another one does, under a larger token.
 func TestLeaderPods(t *testing.T) {
 	testenv.NeedsServer(t)
+	t.Parallel()
 	h := startHosts(t, map[string]string{"schedule": notes + "\nexec sleep 600"})
 	words := manifest(t, "leader.yaml").Spec.Template.Spec.Containers[0].Command
 	for i, word := range words {

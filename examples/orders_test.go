@@ -32,7 +32,7 @@ type orderBackend struct {
 var orderBackends = map[string]orderBackend{
 	"go": {orders: 10, find: func(t *testing.T) ([]string, []string) {
 		t.Helper()
-		return []string{build(t, "./orders-go")}, nil
+		return []string{testenv.Build(t, "./orders-go")}, nil
 	}},
 	"python": {orders: 20, find: func(t *testing.T) ([]string, []string) {
 		t.Helper()
@@ -61,6 +61,7 @@ func (b orderBackend) start(t *testing.T, locks string) (backend, database strin
 // the same time none is lost, and one that has fallen behind writes nothing.
 func TestOrderBackends(t *testing.T) {
 	testenv.NeedsServer(t)
+	t.Parallel()
 	locks := serve(t)
 	for name, b := range orderBackends {
 		t.Run(name, func(t *testing.T) {
@@ -246,15 +247,6 @@ func request(method, url string) string {
 		return err.Error()
 	}
 	return fmt.Sprintf("%d %s", resp.StatusCode, body)
-}
-
-func build(t *testing.T, pkg string) string {
-	t.Helper()
-	bin := filepath.Join(t.TempDir(), "program")
-	if out, err := exec.Command("go", "build", "-o", bin, pkg).CombinedOutput(); err != nil {
-		t.Fatalf("build %s: %v\n%s", pkg, err, out)
-	}
-	return bin
 }
 
 // serve runs the lock service on its embedded default.

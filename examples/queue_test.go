@@ -15,7 +15,9 @@ import (
 // Of the jobs in a queue each is done once, and those of an account in their order, though a worker is killed and another frozen
 // for longer than its lease lives.
 func TestQueue(t *testing.T) {
+	testenv.Long(t, "an example of a queue that does a job twice")
 	testenv.NeedsServer(t)
+	t.Parallel()
 	const jobs = 60
 	db, database := postgresOf(t, "queue-node/jobs.sql")
 	query := func(text string, args ...any) (n int) {

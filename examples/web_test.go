@@ -71,7 +71,7 @@ func goApp(t *testing.T) *exec.Cmd {
 	}
 	t.Cleanup(func() { _ = socket.Close() })
 	const supervisor = `for ((n = 0; n < WORKERS; n++)); do "$0" & done; while :; do wait -n; "$0" & done`
-	cmd := exec.Command(testenv.Installed(t, "bash", "bash"), "-c", supervisor, build(t, "./web-go"))
+	cmd := exec.Command(testenv.Installed(t, "bash", "bash"), "-c", supervisor, testenv.Build(t, "./web-go"))
 	cmd.ExtraFiles = []*os.File{socket}
 	cmd.Env = []string{"LISTEN_FDS=1", fmt.Sprint("WORKERS=", webWorkers)}
 	return cmd
@@ -118,6 +118,7 @@ func mariaDeposits(t *testing.T) (db *sql.DB, dsn string) {
 	config := mysql.NewConfig()
 	config.User, config.Net, config.Addr, config.DBName = owner.User.Username(), "tcp", owner.Host, strings.TrimPrefix(owner.Path, "/")
 	config.Passwd, _ = owner.User.Password()
+	config.Params = map[string]string{"idle_transaction_timeout": fmt.Sprint(int((webTTL + time.Second).Seconds()))} // as docs/reference/guard-mariadb.md says
 	return db, config.FormatDSN()
 }
 
@@ -128,9 +129,15 @@ const (
 
 // Of what is deposited through several workers, of which some are frozen for longer than their leases live
 // and some are killed, nothing is lost or doubled.
-func TestWebApps(t *testing.T) { testWebApps(t, 1) }
+func TestWebApps(t *testing.T) {
+	t.Parallel()
+	testWebApps(t, 1)
+}
 
-func TestSoakWebApps(t *testing.T) { testWebApps(t, 4) }
+func TestSoakWebApps(t *testing.T) {
+	testenv.Soak(t, "a deposit that is lost in the second fault or later")
+	testWebApps(t, 4)
+}
 
 func testWebApps(t *testing.T, rounds int) {
 	t.Helper()

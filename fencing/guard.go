@@ -8,46 +8,41 @@ import (
 	"time"
 )
 
-// Guard is storage of records that refuses stale tokens. Every method is one
-// transaction: the check of the token and what follows happen together or not
-// at all, and are durable when the method returns.
+// Guard is a storage of records that refuses stale tokens. Every method is one transaction: the check of the
+// token and the change happen together or not at all, and are durable when the method returns.
 //
-// Errors: *StaleTokenError (changed nothing but the history; never retry with
-// the same token), ErrNotFound, ErrGuardUnavailable (the storage could not be
-// reached or did not answer; a Write may have taken effect and is safe to
-// repeat with the same token as long as the lease is held), ctx.Err(), or
-// ErrMalformedResource, ErrMalformedToken and ErrMalformedValue, which changed
-// nothing at all.
+// Errors: *StaleTokenError (only the history was changed; never retry with the same token), ErrNotFound,
+// ErrGuardUnavailable (the storage could not be reached or did not respond; a Write may have taken effect,
+// and is safe to repeat with the same token as long as the lease is held), ctx.Err(), or
+// ErrMalformedResource, ErrMalformedToken and ErrMalformedValue, after which nothing was changed.
 type Guard interface {
-	// Claim raises the mark of resource to token, before the holder's first
-	// read, and returns the record as it is; a resource never written has
-	// Version 0 and a nil Value.
+	// Claim raises the mark of resource to token, before the holder's first read, and returns the record
+	// unchanged otherwise. A resource that was never written has Version 0 and a nil Value.
 	Claim(ctx context.Context, resource string, token Token) (Record, error)
 	// Write raises the mark to token and replaces the value.
 	Write(ctx context.Context, resource string, token Token, value json.RawMessage) (Record, error)
-	// Delete is a Write of nothing: Value is nil after it, and Version counts it. The
-	// mark and the history stay, so that an older token is still refused.
+	// Delete writes the absence of a value: afterwards Value is nil, and Version has counted the delete. The
+	// mark and the history stay, so a smaller token is still refused.
 	Delete(ctx context.Context, resource string, token Token) (Record, error)
-	// Read returns the record and raises nothing. ErrNotFound if the resource
-	// was neither written nor claimed.
+	// Read returns the record and does not raise the mark. It returns ErrNotFound if the resource was neither
+	// written nor claimed.
 	Read(ctx context.Context, resource string) (Record, error)
-	// Records returns the records whose resource begins with prefix and comes after
-	// the resource after, in the order of their bytes, at most limit of them and
-	// without their values.
+	// Records returns at most limit records, without their values, in the byte order of their resources.
+	// Their resources begin with prefix and come after the resource after.
 	Records(ctx context.Context, prefix, after string, limit int) ([]Record, error)
-	// History returns the newest attempts first, at most limit of them; the
-	// number kept for a resource is bounded. ErrNotFound as for Read.
+	// History returns at most limit attempts, the newest first. A guard keeps a bounded number for each
+	// resource. It returns ErrNotFound in the same case as Read.
 	History(ctx context.Context, resource string, limit int) ([]Attempt, error)
 	// HighestMark returns the largest mark over all resources, 0 if there is none.
 	HighestMark(ctx context.Context) (Token, error)
-	// Usage is what the guard keeps now. It may read every record.
+	// Usage returns how much the guard keeps now. It may read every record.
 	Usage(ctx context.Context) (Usage, error)
 }
 
-// Usage is what a guard keeps.
+// Usage is how much a guard keeps.
 type Usage struct {
-	Records int64 // the resources that were claimed or written, also those whose value was deleted
-	Bytes   int64 // of the values, as the storage keeps them
+	Records int64 // the resources that were claimed or written, including those whose value was deleted
+	Bytes   int64 // the size of the values in the storage
 }
 
 // Record is the guarded state of one resource.
@@ -64,11 +59,11 @@ type Attempt struct {
 	Highest  Token // the mark that the token was compared with
 	Kind     AttemptKind
 	Accepted bool
-	Version  int64 // the version after an accepted attempt, else the one it left alone
+	Version  int64 // the version after the attempt, which a refused attempt does not change
 	At       time.Time
 }
 
-// AttemptKind tells a write from a claim.
+// AttemptKind distinguishes writes from claims.
 type AttemptKind string
 
 // The kinds of attempt.
@@ -78,7 +73,7 @@ const (
 )
 
 var (
-	// ErrNotFound says that a guard knows nothing of the resource.
+	// ErrNotFound says that the guard has no record of the resource.
 	ErrNotFound = errors.New("resource not found in the guard")
 	// ErrGuardUnavailable says that the guard's storage could not be reached.
 	ErrGuardUnavailable = errors.New("guard storage unavailable")
@@ -88,8 +83,8 @@ var (
 	ErrStaleToken = errors.New("stale fencing token")
 )
 
-// StaleTokenError refuses a token below the highest one seen: somebody else
-// holds, or has held, the resource since. The holder must stop and acquire again.
+// StaleTokenError refuses a token below the highest one seen. Another lease holds, or has held, the resource
+// since then. The holder must stop, and acquire the lock again.
 type StaleTokenError struct {
 	Resource  string
 	Presented Token

@@ -11,18 +11,17 @@ import (
 	"strings"
 )
 
-// A proof (fencing_proof) shows that a token was minted by the lock service, for
-// the resource and no other: without one, anybody who can write could raise a
-// mark with a number that was never granted, and lock every holder out.
+// A proof (fencing_proof) shows that the lock service minted a token for this resource. Without proofs,
+// everyone who can write could raise a mark with a number that was never granted, and so lock every holder
+// out.
 //
-// It is the id of a key, a dot, and HMAC-SHA256 under that key of resource and
-// token, in unpadded URL-safe base64. Who has the key can make proofs as well as
-// verify them.
+// A proof is the id of a key, a dot, and the HMAC-SHA256 of resource and token under that key, in unpadded
+// URL-safe base64. Whoever has the key can both make and verify proofs.
 
 // Bounds of the keys.
 const (
 	MinProofKeyBytes = 32
-	MaxProofKeyBytes = 64 // of more, HMAC would use the hash
+	MaxProofKeyBytes = 64 // HMAC would hash a longer key
 	maxProofKeyID    = 16
 	proofMACLen      = 43 // characters
 )
@@ -30,16 +29,16 @@ const (
 var (
 	// ErrProof is what every *ProofError matches with errors.Is.
 	ErrProof = errors.New("fencing proof refused")
-	// ErrNoProof is also what a *ProofError matches if there was no proof at all.
+	// ErrNoProof is what a *ProofError also matches if the proof was missing.
 	ErrNoProof = errors.New("no fencing proof")
 )
 
-// ProofError refuses a token that was not shown to be minted for the resource.
-// Nothing was changed; the same token and proof never succeed.
+// ProofError refuses a token without a proof that it was minted for the resource. Nothing was changed. The
+// same token and proof never succeed.
 type ProofError struct {
 	Resource  string
 	Presented Token
-	Missing   bool // there was no proof
+	Missing   bool // no proof was presented
 }
 
 func (e *ProofError) Error() string {
@@ -49,22 +48,22 @@ func (e *ProofError) Error() string {
 	return fmt.Sprintf("the proof does not show that token %d was minted for %q", e.Presented, e.Resource)
 }
 
-// Is makes errors.Is(err, ErrProof) true, and errors.Is(err, ErrNoProof) where it was missing.
+// Is makes errors.Is(err, ErrProof) true, and errors.Is(err, ErrNoProof) if the proof was missing.
 func (e *ProofError) Is(target error) bool {
 	return target == ErrProof || e.Missing && target == ErrNoProof
 }
 
-// ProofKey is a key with the name that proofs bear.
+// ProofKey is a key, with the id that its proofs contain.
 type ProofKey struct {
 	ID     string // 1 to 16 letters, digits, '-' or '_'
 	Secret []byte // 32 to 64 bytes, random
 }
 
-// ProofKeys make and verify proofs: the first key makes them, all verify. They
-// are safe for concurrent use.
+// ProofKeys make and verify proofs. The first key makes them, and any key verifies them. They are safe for
+// concurrent use.
 type ProofKeys struct{ keys []ProofKey }
 
-// NewProofKeys takes one key or more. The error never shows a secret.
+// NewProofKeys makes ProofKeys of one or more keys. The error never shows a secret.
 func NewProofKeys(keys ...ProofKey) (*ProofKeys, error) {
 	if len(keys) == 0 {
 		return nil, errors.New("no proof key")
@@ -84,8 +83,8 @@ func NewProofKeys(keys ...ProofKey) (*ProofKeys, error) {
 	return &ProofKeys{keys: append([]ProofKey(nil), keys...)}, nil
 }
 
-// ParseProofKeys reads a file of keys: a line for each, its id and the key in
-// hexadecimal digits; '#' begins a comment. The error never shows a key.
+// ParseProofKeys reads a file of keys. Each line has the id of a key and the key in hexadecimal digits; '#'
+// begins a comment. The error never shows a key.
 func ParseProofKeys(text string) (*ProofKeys, error) {
 	var keys []ProofKey
 	for number, line := range strings.Split(text, "\n") {
@@ -115,7 +114,7 @@ func validKeyID(id string) bool {
 	return len(id) >= 1 && len(id) <= maxProofKeyID
 }
 
-// Keys lists the keys, the one that signs first.
+// Keys returns the keys. The first one signs.
 func (k *ProofKeys) Keys() []ProofKey { return append([]ProofKey(nil), k.keys...) }
 
 // Prove makes the proof of a token for a resource.
@@ -123,8 +122,8 @@ func (k *ProofKeys) Prove(resource string, token Token) string {
 	return k.sign(proofText(resource, token))
 }
 
-// Verify accepts a proof that one of the keys made for resource and token. The
-// error is a *ProofError.
+// Verify returns nil if one of the keys made the proof for this resource and token. The error is a
+// *ProofError.
 func (k *ProofKeys) Verify(resource string, token Token, proof string) error {
 	if proof == "" || !k.signed(proofText(resource, token), proof) {
 		return &ProofError{Resource: resource, Presented: token, Missing: proof == ""}
@@ -132,8 +131,8 @@ func (k *ProofKeys) Verify(resource string, token Token, proof string) error {
 	return nil
 }
 
-// proofText is what is signed. No resource has a line break, so no two pairs of
-// token and resource make the same text; package pgguard's SQL makes it, too.
+// proofText returns the text that is signed. No resource contains a line break, so different pairs of token
+// and resource have different texts. The SQL of package pgguard makes the same text.
 func proofText(resource string, token Token) string {
 	return "fencelock proof v1\n" + token.String() + "\n" + resource
 }
@@ -161,13 +160,13 @@ func (k ProofKey) mac(text string) string {
 
 type proofContextKey struct{}
 
-// NewProofContext carries a proof to where the storage is written, as NewContext
-// carries the token.
+// NewProofContext returns a context that carries a proof to the code that writes to the storage, as
+// NewContext does with the token.
 func NewProofContext(ctx context.Context, proof string) context.Context {
 	return context.WithValue(ctx, proofContextKey{}, proof)
 }
 
-// ProofFromContext gives the proof that NewProofContext put in, "" without one.
+// ProofFromContext returns the proof that NewProofContext put into the context; "" without one.
 func ProofFromContext(ctx context.Context) string {
 	proof, _ := ctx.Value(proofContextKey{}).(string)
 	return proof

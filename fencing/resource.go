@@ -8,10 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// MaxResourceBytes is the longest name of a resource, in bytes of UTF-8.
+// MaxResourceBytes is the maximum length of a resource's name, in bytes of UTF-8.
 const MaxResourceBytes = 256
 
-// ErrMalformedResource says that a text cannot name a resource.
+// ErrMalformedResource says that a text cannot be the name of a resource.
 var ErrMalformedResource = errors.New("malformed resource")
 
 // CheckResource accepts 1 to MaxResourceBytes bytes of valid UTF-8 without
@@ -31,8 +31,8 @@ func CheckResource(resource string) error {
 	return nil
 }
 
-// CheckClaim checks what every claim and write presents. The error wraps
-// ErrMalformedResource or ErrMalformedToken.
+// CheckClaim checks the resource and the token of a claim or write. The error wraps ErrMalformedResource or
+// ErrMalformedToken.
 func CheckClaim(resource string, token Token) error {
 	if err := CheckResource(resource); err != nil {
 		return err
@@ -43,8 +43,8 @@ func CheckClaim(resource string, token Token) error {
 	return nil
 }
 
-// LastOfPrefix is a text that no resource with the prefix is larger than, and that is smaller
-// than every other resource after the prefix: the end of a range, in the order of bytes.
+// LastOfPrefix returns the end of the range of resources that begin with prefix, in byte order: no resource
+// with the prefix is larger, and all other resources after the prefix are larger.
 func LastOfPrefix(prefix string) string {
 	return prefix + strings.Repeat(string(unicode.MaxRune), MaxResourceBytes/utf8.UTFMax)
 }

@@ -1,18 +1,18 @@
 package lockcore
 
-// Invariant names a promise that no fault of a node, a network or a clock may break, and
-// that a server checks while it runs, as far as it can see it for next to nothing. Where
-// one is broken, fencelock has a defect or the data of a node were changed by hand.
+// Invariant names a promise that no fault of a node, a network or a clock may break. A running server checks
+// it as far as that is nearly free. If one is broken, fencelock has a bug, or somebody has changed a node's
+// data by hand.
 type Invariant string
 
 // The invariants.
 const (
-	// TokenOrder: a lease has a larger token than each that was granted before it was
-	// asked for, and no other's.
+	// TokenOrder: the token of a lease is larger than that of every lease granted before the request for it,
+	// and no two leases share a token.
 	TokenOrder Invariant = "token_order"
-	// ExtendOrder: no lease is extended after a larger token was granted.
+	// ExtendOrder: a lease is not extended after a larger token was granted.
 	ExtendOrder Invariant = "extend_order"
-	// HighWater: the largest counter of an admitted node does not fall.
+	// HighWater: the largest counter of an admitted node never decreases.
 	HighWater Invariant = "high_water"
 	// QueueOrder: a node lists its queue in the order of arrival.
 	QueueOrder Invariant = "queue_order"
@@ -20,7 +20,7 @@ const (
 	BatchReplies Invariant = "batch_replies"
 )
 
-// Invariants are all of them.
+// Invariants returns all of them.
 func Invariants() []Invariant {
 	return []Invariant{TokenOrder, ExtendOrder, HighWater, QueueOrder, BatchReplies}
 }

@@ -1,8 +1,7 @@
-// Package migrations holds the SQL of the guard in Postgres, inside the schema
-// "fencing" and for PostgreSQL 13, and in store that of the lock node, inside the
-// schema "fencelock" and for PostgreSQL 15. Both are numbered files, run in order and
-// in one transaction. Each file can be run again over any older version. The number of
-// the last file is the version.
+// Package migrations contains the SQL of two schemas in Postgres: of the guard (the schema "fencing", for
+// PostgreSQL 13) and, in the folder store, of the lock node (the schema "fencelock", for PostgreSQL 15). The
+// files of a schema are numbered, and run in order in one transaction. Each file can be run again over any
+// older version. The version of a schema is the number of its last file.
 package migrations
 
 import (
@@ -18,30 +17,30 @@ import (
 //go:embed *.sql store/*.sql
 var files embed.FS
 
-// Migrations are those of one schema.
+// Migrations are the migrations of one schema.
 type Migrations struct {
-	// Schema is the schema that everything is in, its table version included.
+	// Schema is the name of the schema. It contains everything, including its table version.
 	Schema string
 
 	folder string
 }
 
-// Guard are the migrations of the guard, NNNN_what.sql.
+// Guard returns the migrations of the guard, NNNN_what.sql.
 func Guard() Migrations {
 	return Migrations{Schema: "fencing", folder: "."}
 }
 
-// Store are those of the lock node, store/NNNN_what.sql.
+// Store returns the migrations of the lock node, store/NNNN_what.sql.
 func Store() Migrations {
 	return Migrations{Schema: "fencelock", folder: "store"}
 }
 
-// Names mean what is in pg_catalog, whatever operators another role has made in a
-// schema of the installing role's path.
+// Names refer to pg_catalog, even if another role has created operators in a schema of the installing role's
+// search path.
 //
-// One installation at a time continues: the first one of a schema makes it, which the
-// others wait for, and later ones lock its table version. Both need a right. (An
-// advisory lock needs none: any role that could log in was able to hold it.)
+// Only one installation runs at a time. The first installation creates the schema while the others wait;
+// later ones lock its table version. Both need rights. (An advisory lock needs none, so every role that can
+// log in could hold it.)
 const header = `BEGIN ISOLATION LEVEL READ COMMITTED;
 SET LOCAL search_path = pg_catalog, pg_temp;
 
@@ -97,8 +96,8 @@ INSERT INTO %[1]s.version (version) VALUES (%[2]d) ON CONFLICT DO NOTHING;
 COMMIT;
 `
 
-// Removal drops the schema with everything in it, if it is there, after an installation
-// that is under way. It is to be run in a transaction.
+// Removal drops the schema with everything in it, if it exists, after a running installation has ended. Run
+// it in a transaction.
 func (m Migrations) Removal() string {
 	const removal = `DO $$
 BEGIN
@@ -111,7 +110,7 @@ DROP SCHEMA IF EXISTS %[1]s CASCADE`
 	return fmt.Sprintf(removal, m.Schema)
 }
 
-// Script is the whole schema as one transaction of plain SQL, which can be run again.
+// Script returns the whole schema as one transaction of plain SQL, which can be run again.
 func (m Migrations) Script() (string, error) {
 	names, version, err := m.names()
 	if err != nil {
@@ -130,7 +129,7 @@ func (m Migrations) Script() (string, error) {
 	return script.String(), nil
 }
 
-// Version is the number of the last file.
+// Version returns the number of the last file.
 func (m Migrations) Version() (int64, error) {
 	_, version, err := m.names()
 	return version, err

@@ -2,12 +2,11 @@
 // credentials (bearer token, certificate, JWT), rules and limits, from one file that
 // is read again when it changes. docs/reference/access.md describes the file.
 //
-// What no rule allows is denied. Of several rules that fit a resource the one with
-// the longest prefix counts, whether it gives more or less than others.
+// Without a matching rule, access is denied. If several rules match a resource, the one with the longest
+// prefix counts, even if it gives fewer rights than the others.
 //
-// Bearer tokens are kept as SHA-256 only. That is enough for secrets with 128
-// random bits or more, which cannot be guessed or listed in a table; it would
-// not be for passwords.
+// Bearer tokens are kept only as SHA-256. That is enough for secrets with at least 128 random bits, which
+// cannot be guessed or listed in a table. It would not be enough for passwords.
 package access
 
 import (
@@ -17,7 +16,7 @@ import (
 	"time"
 )
 
-// Right is what a rule gives. Each contains the ones before it.
+// Right is a right that a rule gives. Each right contains the previous ones.
 type Right uint8
 
 // The rights.
@@ -32,7 +31,7 @@ var rightNames = [...]string{None: "none", Read: "read", Acquire: "acquire", Adm
 
 func (r Right) String() string { return rightNames[r] }
 
-// Why a caller is not authenticated.
+// The reasons why a caller is not authenticated.
 var (
 	// ErrNoCredentials: the request has no credentials.
 	ErrNoCredentials = errors.New("the request has no credentials")
@@ -42,14 +41,14 @@ var (
 	ErrUnavailable = errors.New("the issuer of the token does not respond, so the server cannot check the signature")
 )
 
-// Identity is an authenticated caller. It is never changed: a file that is read again
-// makes new ones, which share only the counts of a name.
+// Identity is an authenticated caller. It is immutable: when the file is read again, new Identities replace
+// it, and share only its usage counts.
 type Identity struct {
 	name   string
 	rules  []rule // the longest prefix first
 	limits limits
 	usage  *usage
-	keeper *Keeper // whose file names it
+	keeper *Keeper // the keeper of the file that names the identity
 }
 
 type rule struct {
@@ -57,14 +56,14 @@ type rule struct {
 	right  Right
 }
 
-// Name is the caller's name in the file; it is fit for a log.
+// Name is the caller's name in the file. It is safe to log.
 func (i *Identity) Name() string { return i.name }
 
-// Now is the same name in the file's latest version; nil if it has none.
+// Now returns the identity with this name in the file's latest version; nil if there is none.
 func (i *Identity) Now() *Identity { return i.keeper.policy.Load().names[i.name] }
 
-// Rules are the caller's: a prefix and the right over the resources that begin with it,
-// the longest prefix first. The first that fits a resource decides.
+// Rules returns the caller's rules: prefixes and the right over the resources that begin with each, the
+// longest prefix first. The first matching rule decides.
 func (i *Identity) Rules() iter.Seq2[string, Right] {
 	return func(yield func(string, Right) bool) {
 		for _, r := range i.rules {
@@ -75,7 +74,7 @@ func (i *Identity) Rules() iter.Seq2[string, Right] {
 	}
 }
 
-// May says whether the caller has the right over the resource; nil has none.
+// May reports whether the caller has the right over the resource; nil has none.
 func (i *Identity) May(right Right, resource string) bool {
 	if i == nil {
 		return false
@@ -88,7 +87,7 @@ func (i *Identity) May(right Right, resource string) bool {
 	return false
 }
 
-// MayAll says whether the caller has the right over every resource.
+// MayAll reports whether the caller has the right over every resource.
 func (i *Identity) MayAll(right Right) bool {
 	if i == nil {
 		return false
@@ -103,19 +102,19 @@ func (i *Identity) MayAll(right Right) bool {
 	return everything
 }
 
-// The limits of a caller that may be reached.
+// The limits that a caller may reach.
 var (
 	ErrRequestLimit = errors.New("the caller's limit of requests a second is reached")
 	ErrWaiterLimit  = errors.New("the caller's limit of requests in the queue is reached")
 	ErrRecordLimit  = errors.New("the caller's limit of guarded records, or of their bytes, is reached")
-	ErrLeaseLimit   = errors.New("the caller's limit of leases held is reached")
+	ErrLeaseLimit   = errors.New("the caller's limit of resources held is reached")
 )
 
-// LimitError is one of these, with what is allowed.
+// LimitError is one of these limits, with its value.
 type LimitError struct {
 	Limit error
 	Max   float64
-	Retry time.Duration // when it may be worth trying again, at the earliest
+	Retry time.Duration // the earliest time at which a retry may succeed
 }
 
 func (e *LimitError) Error() string { return e.Limit.Error() }

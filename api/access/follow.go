@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// followed is a request that stays open for long.
+// followed is a long-lived request.
 type followed struct {
 	shown credentials
 	who   *Identity
@@ -14,12 +14,11 @@ type followed struct {
 	end   context.CancelCauseFunc
 }
 
-// Follow returns the context of a request of who that stays open for long. It ends
-// once a new request with the same credentials would be refused: the file does not
-// have them any more, or for another name; a JWT or a certificate has expired; still
-// refuses the name by its latest rules. context.Cause is then ErrBadCredentials, or
-// the error of still, which must not block. A right that the file no longer gives ends
-// it before Load returns. stop has to be called when the request ends.
+// Follow returns a context for a long-lived request of who. The context ends when a new request with the same
+// credentials would be refused. This is the case if the file no longer has the credentials, or has them under
+// another name; if a JWT or a certificate has expired; or if still refuses the name under its latest rules.
+// Then context.Cause is ErrBadCredentials, or the error of still, which must not block. If the file no longer
+// gives a right, the context ends before Load returns. Call stop when the request ends.
 func (k *Keeper) Follow(r *http.Request, who *Identity, still func(*Identity) error) (ctx context.Context, stop func()) {
 	ctx, end := context.WithCancelCause(r.Context())
 	shown, err := k.shown(r)
@@ -31,7 +30,7 @@ func (k *Keeper) Follow(r *http.Request, who *Identity, still func(*Identity) er
 	k.mu.Lock()
 	k.open[f] = struct{}{}
 	k.mu.Unlock()
-	f.check(k.policy.Load()) // after Load sees it, so that no version is missed
+	f.check(k.policy.Load()) // after Load can see it, so that no version is missed
 	expired := func() bool { return true }
 	if !shown.ends.IsZero() {
 		expired = time.AfterFunc(time.Until(shown.ends), func() { end(ErrBadCredentials) }).Stop
@@ -45,7 +44,7 @@ func (k *Keeper) Follow(r *http.Request, who *Identity, still func(*Identity) er
 	}
 }
 
-// check ends the request if the policy does not let it continue.
+// check ends the request if the policy no longer permits it.
 func (f *followed) check(p *Policy) {
 	now := p.find(&f.shown)
 	if now == nil || now.name != f.who.name {
@@ -55,7 +54,7 @@ func (f *followed) check(p *Policy) {
 	}
 }
 
-// revoke ends the open requests that the policy does not let continue.
+// revoke ends the open requests that the policy no longer permits.
 func (k *Keeper) revoke(p *Policy) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

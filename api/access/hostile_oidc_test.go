@@ -224,6 +224,8 @@ func TestClaimsMeanOneThing(t *testing.T) {
 		"a list":              payload(`'sub':['ops']`),
 		"no UTF-8":            payload("'sub':'o\xffps'"),
 		"two audiences":       payload(`'sub':'ci','aud':'somebody'`),
+		"valid for ever":      whole(fmt.Sprintf(`{"iss":%q,"aud":"fencelock","exp":1000000000000000000,"sub":"ci"}`, issuerURL)),
+		"valid for two years": whole(fmt.Sprintf(`{"iss":%q,"aud":"fencelock","exp":%d,"sub":"ci"}`, issuerURL, time.Now().Add(2*366*24*time.Hour).Unix())),
 		"AUD":                 whole(fmt.Sprintf(`{"iss":%q,"AUD":"fencelock","exp":%d,"sub":"ci"}`, issuerURL, end)),
 		"ISS":                 whole(fmt.Sprintf(`{"ISS":%q,"aud":"fencelock","exp":%d,"sub":"ci"}`, issuerURL, end)),
 		"EXP":                 whole(fmt.Sprintf(`{"iss":%q,"aud":"fencelock","EXP":%d,"sub":"ci"}`, issuerURL, end)),

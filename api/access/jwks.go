@@ -17,15 +17,14 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// The pace of fetching an issuer's keys. Libraries that fetch them do it for every
-// token that the keys do not verify: each request with garbage would make the
-// server call the issuer.
+// The pace at which an issuer's keys are fetched. Other libraries fetch them for every token that the known
+// keys do not verify, so each request with garbage would make the server call the issuer.
 const (
 	fetchTimeout = 10 * time.Second
 	fetchPause   = time.Minute      // between two fetches
 	firstPause   = 5 * time.Second  // the same while no keys are known
-	keysFresh    = 30 * time.Minute // then keys are fetched again
-	keysAge      = time.Hour        // then they are no longer used: the issuer may have withdrawn one
+	keysFresh    = 30 * time.Minute // after this, keys are fetched again
+	keysAge      = time.Hour        // after this, keys are no longer used: the issuer may have withdrawn one
 	keysWait     = 2 * time.Second  // how long a request waits for a fetch
 	maxDocument  = 1 << 20          // bytes
 )
@@ -57,7 +56,7 @@ func (i *Issuer) Run(ctx context.Context, logger *slog.Logger) {
 	}
 }
 
-// current are the keys that may be used now; nil for none.
+// current returns the keys that may be used now; nil if there are none.
 func (i *Issuer) current() *keySet {
 	if keys := i.keys.Load(); keys != nil && time.Now().Before(keys.ends) {
 		return keys
@@ -65,11 +64,11 @@ func (i *Issuer) current() *keySet {
 	return nil
 }
 
-// rest wakes the requests that waited for the fetch, and lets none wait until the next is due.
+// rest wakes the requests that waited for the fetch. Until the next fetch is due, requests do not wait.
 func (i *Issuer) rest(ctx context.Context, pause time.Duration) {
 	i.mu.Lock()
 	select {
-	case <-i.wanted: // by a request that this fetch has served
+	case <-i.wanted: // drops a signal of a request that this fetch has served
 	default:
 	}
 	close(i.next)
@@ -84,9 +83,8 @@ func (i *Issuer) rest(ctx context.Context, pause time.Duration) {
 	i.mu.Unlock()
 }
 
-// keysFor returns the keys that are known, after a fetch if they lack the
-// token's and one is due. It waits for that at most keysWait. Errors:
-// ErrUnavailable, ctx.Err().
+// keysFor returns the known keys. If they lack the token's key and a fetch is due, it first waits for the
+// fetch, at most keysWait. Errors: ErrUnavailable, ctx.Err().
 func (i *Issuer) keysFor(ctx context.Context, token string) (*keySet, error) {
 	keys, next := i.want(token)
 	if keys != nil {
@@ -106,9 +104,9 @@ func (i *Issuer) keysFor(ctx context.Context, token string) (*keySet, error) {
 	return nil, ErrUnavailable
 }
 
-// want returns the keys; if they lack the token's, it requests a fetch and returns a
-// channel that is closed when the fetch ends. It reads the keys under the lock, so
-// that it requests none for keys that a fetch has just brought.
+// want returns the keys. If they lack the token's key, it requests a fetch and returns a channel that is
+// closed when the fetch ends. It reads the keys under the lock, so that it does not request keys that a fetch
+// has just brought.
 func (i *Issuer) want(token string) (*keySet, <-chan struct{}) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -122,7 +120,7 @@ func (i *Issuer) want(token string) (*keySet, <-chan struct{}) {
 	return nil, i.next
 }
 
-// fetch asks the issuer where its keys are, and then for them.
+// fetch queries the issuer for the address of its keys, and then fetches them.
 func (i *Issuer) fetch(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
@@ -155,8 +153,8 @@ func (i *Issuer) fetch(ctx context.Context) error {
 	return nil
 }
 
-// signing leaves out algorithms without a signature (none), and those with a shared
-// secret, which this server does not have.
+// signing omits algorithms without a signature (none), and algorithms with a shared secret, which this server
+// does not have.
 func signing(said []string) (algorithms []jose.SignatureAlgorithm) {
 	for _, name := range said {
 		if name != "none" && !strings.HasPrefix(name, "HS") {
@@ -164,13 +162,13 @@ func signing(said []string) (algorithms []jose.SignatureAlgorithm) {
 		}
 	}
 	if len(algorithms) == 0 {
-		return []jose.SignatureAlgorithm{jose.RS256} // the one that every issuer has to know
+		return []jose.SignatureAlgorithm{jose.RS256} // the one that every issuer must support
 	}
 	return algorithms
 }
 
-// readKey is false for a key that is not for verifying signatures, or of an unknown
-// kind: it is for other services.
+// readKey decodes a key. ok is false if it does not verify signatures or is of an unknown kind: such keys
+// serve other purposes.
 func readKey(text jsontext.Value) (key jose.JSONWebKey, ok bool) {
 	var may struct {
 		Operations []string `json:"key_ops"`
@@ -201,21 +199,21 @@ func (i *Issuer) get(ctx context.Context, address string, into any) error {
 	return nil
 }
 
-// newClient is an HTTP client to whose answers nobody on the way can add a key.
+// newClient makes an HTTP client that protects the responses, so that nobody on the way can add a key.
 func newClient(issuer string, transport http.RoundTripper) *http.Client {
 	u, err := url.Parse(issuer)
 	return &http.Client{Transport: overTLS{RoundTripper: transport, butLoopback: err == nil && u.Scheme == "http" && onLoopback(u)}}
 }
 
-// overTLS makes requests over https alone. An issuer that is itself on the loopback
-// of this machine, in plain HTTP, may have its keys there, too.
+// overTLS makes requests only over https. If the issuer itself uses plain HTTP on this machine's loopback, its
+// keys may be there, too.
 type overTLS struct {
 	http.RoundTripper
 
 	butLoopback bool
 }
 
-// RoundTrip sees every request, also those that follow a redirect.
+// RoundTrip checks every request, including those that follow a redirect.
 func (o overTLS) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Scheme == "https" || o.butLoopback && onLoopback(r.URL) {
 		return o.RoundTripper.RoundTrip(r)

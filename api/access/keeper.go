@@ -18,16 +18,16 @@ import (
 
 // Verifier verifies JWTs.
 type Verifier interface {
-	// Verify checks signature, issuer, audience and times, and returns the claim that
-	// names the caller and when the token expires. Errors: ErrUnavailable, ctx.Err();
-	// any other says that the token is not valid.
+	// Verify checks signature, issuer, audience and times. It returns the claim that names the caller, and
+	// when the token expires. ErrUnavailable and ctx.Err() are temporary; any other error means that the token
+	// is not valid.
 	Verify(ctx context.Context, token string) (claim string, ends time.Time, err error)
 }
 
-// Keeper has the last good version of the file.
+// Keeper holds the last valid version of the file.
 type Keeper struct {
 	path   string
-	jwt    Verifier // nil for none
+	jwt    Verifier // nil if JWTs are not accepted
 	policy atomic.Pointer[Policy]
 
 	mu   sync.Mutex
@@ -43,8 +43,8 @@ func Open(path string, verifier Verifier) (*Keeper, error) {
 	return k, nil
 }
 
-// Load reads the file again, and ends the open requests that it no longer allows
-// (Follow). After an error the version before stays.
+// Load reads the file again, and ends the open requests that it no longer permits (Follow). After an error the
+// previous version stays in force.
 func (k *Keeper) Load() error {
 	text, err := os.ReadFile(k.path)
 	if err != nil {
@@ -60,12 +60,11 @@ func (k *Keeper) Load() error {
 	return nil
 }
 
-// Identities is how many names the file has.
+// Identities is the number of names in the file.
 func (k *Keeper) Identities() int { return k.policy.Load().Identities() }
 
-// Identify authenticates a request: by its bearer token if it has one, else by its
-// certificate. Errors: ErrNoCredentials, ErrBadCredentials,
-// ErrUnavailable, ctx.Err().
+// Identify authenticates a request by its bearer token if it has one, and otherwise by its certificate.
+// Errors: ErrNoCredentials, ErrBadCredentials, ErrUnavailable, ctx.Err().
 func (k *Keeper) Identify(r *http.Request) (*Identity, error) {
 	shown, err := k.shown(r)
 	if err != nil {
@@ -77,13 +76,13 @@ func (k *Keeper) Identify(r *http.Request) (*Identity, error) {
 	return nil, ErrBadCredentials
 }
 
-// credentials are a request's, in the form that is looked up in a version of the file.
+// credentials are a request's credentials in the form used for lookups in the file.
 type credentials struct {
 	kind  kind
 	token [sha256.Size]byte // the hash of a bearer token
-	claim string            // of a JWT that was verified
-	certs []string          // the names of a certificate that was verified
-	ends  time.Time         // of a JWT or a certificate
+	claim string            // the identity claim of a verified JWT
+	certs []string          // the names of a verified certificate
+	ends  time.Time         // when the JWT or certificate expires
 }
 
 type kind uint8
@@ -133,7 +132,7 @@ func certificateOf(r *http.Request) (credentials, error) {
 			shown.ends = cert.NotAfter
 		}
 	}
-	// The handshake has checked the chain, perhaps long ago.
+	// The handshake checked the chain, but possibly long ago.
 	if time.Now().After(shown.ends) {
 		return credentials{}, ErrBadCredentials
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// OIDC says which JWTs are accepted.
+// OIDC configures which JWTs are accepted.
 type OIDC struct {
 	Issuer   string // a URL, as in the tokens' iss
 	Audience string // what aud must contain
@@ -24,21 +24,26 @@ type OIDC struct {
 
 // Bounds of checking JWTs.
 const (
-	trustFor   = time.Minute // a token is not checked again for so long
-	maxTrusted = 10_000      // tokens
-	clockSkew  = time.Minute // by which the issuer's clock may be ahead: for nbf and iat, not for exp
+	trustFor    = time.Minute          // how long a token is not checked again
+	maxTrusted  = 10_000               // tokens
+	longestLife = 366 * 24 * time.Hour // the maximum remaining life of a token, so that a stolen one ends
+	clockSkew   = time.Minute          // how far the issuer's clock may be ahead: for nbf and iat, not for exp
 )
 
-// Issuer verifies the JWTs of one OpenID Connect issuer. Requests never fetch from
-// it: Run does, at its own pace.
+// Issuer verifies the JWTs of one OpenID Connect issuer. Requests never fetch its keys themselves; Run does so
+// at its own pace.
+//
+// It uses go-jose, and not go-oidc. That reads claims leniently (a repeated name, other letters, nbf five minutes ahead), lets
+// each unknown key make a request to the issuer, and keeps keys for ever. So all rules here would be needed beside it
+// (docs/adr/0007-jwts-without-go-oidc.md).
 type Issuer struct {
 	cfg    OIDC
 	client *http.Client
 
 	keys   atomic.Pointer[keySet] // nil until the first fetch succeeded
-	wanted chan struct{}          // room for one: a request needs a fetch
+	wanted chan struct{}          // has room for one signal that a request needs a fetch
 	mu     sync.Mutex
-	next   chan struct{} // closed when the next fetch is over, and while Run rests
+	next   chan struct{} // closed when the next fetch has ended, and while Run rests
 	good   map[[sha256.Size]byte]verified
 }
 
@@ -49,7 +54,7 @@ type verified struct {
 	until time.Time // when it is checked again
 }
 
-// NewIssuer makes a Verifier. It knows no keys until Run has fetched them.
+// NewIssuer makes a Verifier. It has no keys until Run has fetched them.
 func NewIssuer(cfg OIDC) *Issuer {
 	return &Issuer{
 		cfg: cfg, client: newClient(cfg.Issuer, http.DefaultTransport), wanted: make(chan struct{}, 1), next: make(chan struct{}),
@@ -57,9 +62,8 @@ func NewIssuer(cfg OIDC) *Issuer {
 	}
 }
 
-// Verify is Verifier.Verify. Verifying a signature costs as much as the rest of a
-// request, so a verified token is accepted for a minute, but not beyond its expiry
-// and the keys'.
+// Verify implements Verifier. Verifying a signature costs as much as the rest of a request, so a verified
+// token is accepted for a minute without another check, but not beyond its expiry or that of the keys.
 func (i *Issuer) Verify(ctx context.Context, token string) (claim string, ends time.Time, err error) {
 	at := sha256.Sum256([]byte(token))
 	i.mu.Lock()
@@ -89,8 +93,8 @@ func (i *Issuer) Verify(ctx context.Context, token string) (claim string, ends t
 	return claim, ends, nil
 }
 
-// read checks the claims of a payload whose signature is good. The JSON is read
-// strictly: a name that occurs twice is an error, and one in other letters is another.
+// read checks the claims of a payload with a valid signature. It reads the JSON strictly: a repeated name is
+// an error, and names are case-sensitive.
 func (i *Issuer) read(payload []byte) (claim string, ends time.Time, err error) {
 	var standard jwt.Claims
 	var all map[string]any
@@ -104,12 +108,15 @@ func (i *Issuer) read(payload []byte) (claim string, ends time.Time, err error) 
 	if ends = standard.Expiry.Time(); !time.Now().Before(ends) {
 		return "", time.Time{}, jwt.ErrExpired
 	}
+	if ends.After(time.Now().Add(longestLife)) {
+		return "", time.Time{}, fmt.Errorf("exp is more than %d days ahead", int(longestLife.Hours()/24))
+	}
 	claim, _ = all[i.cfg.Claim].(string)
 	switch {
 	case claim == "":
 		return "", time.Time{}, fmt.Errorf("no claim %s", i.cfg.Claim)
 	case i.cfg.Claim == "email" && all["email_verified"] != true:
-		// Until the issuer has verified it, the caller may have set any address.
+		// Until the issuer has verified it, the caller may have entered any address.
 		return "", time.Time{}, errors.New("the e-mail address is not verified")
 	}
 	return claim, ends, nil
@@ -124,21 +131,21 @@ func (i *Issuer) remember(at [sha256.Size]byte, v verified) {
 	i.good[at] = v
 }
 
-// keySet is an issuer's keys and algorithms at one time. It is never changed.
+// keySet is an immutable snapshot of an issuer's keys and algorithms.
 type keySet struct {
 	algorithms []jose.SignatureAlgorithm
 	keys       []jose.JSONWebKey
 	ends       time.Time // when the keys are no longer used
 }
 
-// lack tells whether the token names a key that is not in the set.
+// lack reports whether the token names a key that is not in the set.
 func (k *keySet) lack(token string) bool {
 	signed, err := jose.ParseSignedCompact(token, k.algorithms)
 	return err == nil && len(k.of(signed)) == 0
 }
 
-// of are the keys that may have signed: of the id and the algorithm that are
-// named. A key need not say its algorithm, nor a token its key.
+// of returns the keys that may have made the signature: those with its key id and algorithm. A key may omit
+// its algorithm, and a token its key.
 func (k *keySet) of(signed *jose.JSONWebSignature) (keys []jose.JSONWebKey) {
 	named := signed.Signatures[0].Header // the compact form has exactly one
 	for _, key := range k.keys {

@@ -18,7 +18,7 @@ import (
 const (
 	maxNameBytes  = 64
 	maxPrefix     = 256
-	everything    = "*" // as a prefix
+	everything    = "*" // stands for all resources if it is the prefix
 	tokenPrefix   = "sha256:"
 	maxRequests   = 1e6
 	maxCount      = 1_000_000
@@ -26,8 +26,8 @@ const (
 	maxClaimBytes = 1024
 )
 
-// end is the file's last line but for comments. A file without it is half
-// written or cut off: it may lack the rule that takes a right away.
+// end is the last line of the file, except for comments. A file without it is incomplete, and may lack the
+// rule that takes a right away.
 const end = "end"
 
 func isEnd(line string) bool {
@@ -40,11 +40,11 @@ var (
 	errAfterEnd = errors.New("nothing but comments may follow the line end")
 )
 
-// Policy is a file, read. It is never changed.
+// Policy is a parsed file. It is immutable.
 type Policy struct {
-	tokens map[uint64]credential // by the first bytes of their SHA-256
+	tokens map[uint64]credential // by the first bytes of the token's SHA-256
 	certs  map[string]*Identity
-	claims map[string]*Identity // of JWTs
+	claims map[string]*Identity // by the claim that names the caller of a JWT
 	names  map[string]*Identity
 }
 
@@ -56,7 +56,7 @@ type credential struct {
 // Identities is how many names the file has.
 func (p *Policy) Identities() int { return len(p.names) }
 
-// find returns the identity with these credentials, nil for none.
+// find returns the identity with these credentials, or nil.
 func (p *Policy) find(shown *credentials) *Identity {
 	switch shown.kind {
 	case jsonWebToken:
@@ -78,10 +78,10 @@ func hashToken(token string) [sha256.Size]byte {
 	return sha256.Sum256(append(room[:0], token...))
 }
 
-// byToken returns the identity whose bearer token has the hash, nil for none.
+// byToken returns the identity whose bearer token has this hash, or nil.
 //
-// Its timing shows nothing of use: a caller cannot choose the bits of a hash, and the
-// whole hash is compared in constant time.
+// Its timing reveals nothing useful: a caller cannot choose the bits of a hash, and the whole hash is compared
+// in constant time.
 func (p *Policy) byToken(hash *[sha256.Size]byte) *Identity {
 	found, ok := p.tokens[binary.BigEndian.Uint64(hash[:])]
 	if !ok || subtle.ConstantTimeCompare(found.hash[:], hash[:]) != 1 {
@@ -122,8 +122,7 @@ func Parse(text string) (*Policy, error) {
 	return p, errors.Join(bad...)
 }
 
-// Append adds a line to a file's text, "" for a new file. The error is Parse's
-// of the file with the line.
+// Append adds a line to a file's text ("" for a new file). It returns Parse's error for the new text.
 func Append(text, line string) (string, error) {
 	if text == "" {
 		text = end + "\n"
@@ -278,7 +277,7 @@ func (i *Identity) addRule(right Right, value string) error {
 	return nil
 }
 
-// inherit keeps the counts of the keeper's policy before.
+// inherit takes over the usage counts of the keeper's previous policy.
 func (p *Policy) inherit(k *Keeper) {
 	before := k.policy.Load()
 	for name, who := range p.names {

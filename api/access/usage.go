@@ -8,7 +8,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// limits of one name at one server; 0 is none.
+// limits are the limits of one name at one server; 0 means no limit.
 type limits struct {
 	requests float64 // a second
 	waiters  int
@@ -17,14 +17,14 @@ type limits struct {
 	bytes    int
 }
 
-// usage counts what one name uses at this server. It outlives the file's versions.
+// usage counts the use of one name at this server. It survives changes of the file.
 type usage struct {
 	requests *rate.Limiter
 }
 
 func newUsage() *usage { return &usage{requests: rate.NewLimiter(rate.Inf, 1)} }
 
-// adopt follows limits that changed with the file.
+// adopt applies the limits in a new version of the access file.
 func (u *usage) adopt(l limits) {
 	limit, burst := rate.Inf, 1
 	if l.requests > 0 {
@@ -48,30 +48,31 @@ func (i *Identity) Request() error {
 	return &LimitError{Limit: ErrRequestLimit, Max: i.limits.requests, Retry: max(wait, time.Millisecond)}
 }
 
-// retryLater is when to try again for a place in the queue or a lease: a guess.
+// retryLater is an estimate of when to retry for a place in the queue or a lease.
 const retryLater = time.Second
 
-// MaxWaiters is how many requests of the caller may wait at this server; 0 for a share.
+// MaxWaiters is the maximum number of resources for which the caller's requests may wait at this server; 0
+// means a share.
 func (i *Identity) MaxWaiters() int { return i.limits.waiters }
 
-// TooManyWaiters refuses a caller that has so many places in queues, the maximum.
+// TooManyWaiters is the error for a caller that has the maximum number of places in queues.
 func TooManyWaiters(most int) *LimitError {
 	return &LimitError{Limit: ErrWaiterLimit, Max: float64(most), Retry: retryLater}
 }
 
-// MaxHeld is how many leases the caller may hold at this server; 0 for any number.
+// MaxHeld is the maximum number of resources of the caller's leases at this server; 0 means no limit.
 func (i *Identity) MaxHeld() int { return i.limits.held }
 
-// TooManyHeld refuses a caller that holds MaxHeld leases.
+// TooManyHeld is the error for a caller whose leases would have more than MaxHeld resources.
 func (i *Identity) TooManyHeld() *LimitError {
 	return &LimitError{Limit: ErrLeaseLimit, Max: float64(i.limits.held), Retry: retryLater}
 }
 
-// MaxRecords is how many guarded records the caller may keep through this server, and how many bytes in
-// them; 0 for any number.
+// MaxRecords is the maximum number of guarded records that the caller may keep through this server, and of
+// their bytes; 0 means no limit.
 func (i *Identity) MaxRecords() (records, bytes int) { return i.limits.records, i.limits.bytes }
 
-// TooManyRecords refuses a caller that keeps MaxRecords.
+// TooManyRecords is the error for a caller that keeps MaxRecords.
 func (i *Identity) TooManyRecords() *LimitError {
 	return &LimitError{Limit: ErrRecordLimit, Max: float64(cmp.Or(i.limits.records, i.limits.bytes)), Retry: retryLater}
 }

@@ -1,7 +1,6 @@
-// Package activity is what a server remembers of its last hour, for people: how many
-// leases it granted, how many requests waited and how many writes it refused, minute by
-// minute; which resources requests waited for; and which were held longest. It is bounded,
-// whatever the number of resources.
+// Package activity is a server's summary of its last hour, for people: how many leases it granted, how many
+// requests waited and how many writes it refused, minute by minute; for which resources requests waited; and
+// which resources were held longest. Its size is bounded, whatever the number of resources.
 package activity
 
 import (
@@ -15,10 +14,10 @@ import (
 const Minutes = 60
 
 const (
-	periodMinutes = 5 // resources are forgotten by the period
+	periodMinutes = 5 // resources are forgotten a period at a time
 	periods       = Minutes / periodMinutes
-	maxContended  = 200 // of a period
-	maxHeld       = 50  // of a period
+	maxContended  = 200 // the maximum number of contended resources in a period
+	maxHeld       = 50  // the maximum number of held resources in a period
 	shown         = 20
 )
 
@@ -34,7 +33,7 @@ type Minute struct {
 type Contended struct {
 	Resource string
 	Requests int64
-	Waited   time.Duration // of all requests together
+	Waited   time.Duration // the sum over all requests
 }
 
 // Held is the longest time for which a lease that has ended held its resource.
@@ -57,11 +56,11 @@ type Log struct {
 	periods [periods]period
 }
 
-// period is what is remembered of resources in a few minutes.
+// period is the data about resources in a few minutes.
 type period struct {
 	number    int64
 	contended map[string]*Contended
-	held      []Held // longest first, a resource once
+	held      []Held // longest first, each resource once
 }
 
 // Granted counts leases.
@@ -71,8 +70,7 @@ func (l *Log) Granted(now time.Time, leases int) {
 	l.minute(now).Granted += int64(leases)
 }
 
-// Found counts a request that found the resource held, and waited so long, 0 for a request
-// that did not wait.
+// Found counts a request that found the resource held and waited for this long (0 if it did not wait).
 func (l *Log) Found(now time.Time, resource string, waited time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -90,7 +88,7 @@ func (l *Log) Found(now time.Time, resource string, waited time.Duration) {
 	c.Waited += waited
 }
 
-// forgetLeast makes room for a resource.
+// forgetLeast removes the least interesting resource.
 func (p *period) forgetLeast() {
 	var least *Contended
 	for _, c := range p.contended {
@@ -108,7 +106,7 @@ func (l *Log) Refused(now time.Time) {
 	l.minute(now).Refused++
 }
 
-// Ended notes how long a lease held a resource.
+// Ended records how long a lease held a resource.
 func (l *Log) Ended(now time.Time, resource string, held time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -117,7 +115,7 @@ func (l *Log) Ended(now time.Time, resource string, held time.Duration) {
 
 func (p *period) ended(h Held) {
 	if len(p.held) == maxHeld && p.held[maxHeld-1].For >= h.For {
-		return // as most are
+		return // the usual case
 	}
 	if same := slices.IndexFunc(p.held, func(other Held) bool { return other.Resource == h.Resource }); same >= 0 {
 		if p.held[same].For >= h.For {
@@ -130,7 +128,7 @@ func (p *period) ended(h Held) {
 	p.held = p.held[:min(len(p.held), maxHeld)]
 }
 
-// Summary returns the last hour, with resources that show accepts, nil for all.
+// Summary returns the last hour, with the resources that show accepts (nil accepts all).
 func (l *Log) Summary(now time.Time, show func(resource string) bool) Summary {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -174,7 +172,7 @@ func (l *Log) Summary(now time.Time, show func(resource string) bool) Summary {
 	return s
 }
 
-// minute is the count of now's minute. mu is held.
+// minute returns the counts of now's minute. The caller holds mu.
 func (l *Log) minute(now time.Time) *Minute {
 	start := now.Truncate(time.Minute)
 	m := &l.minutes[index(start, time.Minute, Minutes)]
@@ -184,7 +182,7 @@ func (l *Log) minute(now time.Time) *Minute {
 	return m
 }
 
-// period is now's. mu is held.
+// period returns now's period. The caller holds mu.
 func (l *Log) period(now time.Time) *period {
 	p := &l.periods[index(now, periodMinutes*time.Minute, periods)]
 	if p.number != number(now) || p.contended == nil {

@@ -1,6 +1,6 @@
-// Package console is the page at /console: HTML, CSS and JavaScript as they are
-// served, with no build step and nothing from elsewhere. It speaks the public
-// API like any client, and shows only what the API returns.
+// Package console is the page at /console: HTML, CSS and JavaScript that are served unchanged, without a build
+// step and without resources from other hosts. It uses the public API like any client, and shows only what the
+// API returns.
 package console
 
 import (
@@ -15,11 +15,11 @@ import (
 //go:embed static
 var static embed.FS
 
-// Page is the name of the page itself; the other files are what it loads.
+// Page is the name of the page itself; it loads the other files.
 const Page = "index.html"
 
-// Policy is the Content-Security-Policy of every file: nothing but files of
-// this server, no inline script or style, no plug-ins, no frames, no forms.
+// Policy is the Content-Security-Policy of every file. It permits only files of this server, and no inline
+// script or style, no plug-ins, no frames, no forms.
 const Policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; worker-src 'self'; " +
 	"manifest-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
@@ -30,8 +30,7 @@ type File struct {
 	ETag string // strong, quoted
 }
 
-// Files reads all files, by name. It panics if one is of an unknown kind,
-// which a test would have found.
+// Files reads all files, by name. It panics if one is of an unknown kind, which a test would find.
 func Files() map[string]File {
 	types := map[string]string{
 		".html": "text/html; charset=utf-8",

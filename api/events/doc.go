@@ -3,12 +3,11 @@
 // primitive: an event may be late, duplicated, or missing (a gap says so), and is
 // outdated when it is read.
 //
-// Where events come from. A server publishes what its own clients do, and how the leases
-// ended that it granted or extended last and whose TTL has passed. While events are read at
-// any server of the cluster, the servers pass theirs on over the nodes (Relay). Nothing is
-// inferred about leases of a server that said nothing.
+// Where events come from. A server publishes what its own clients do. It also publishes how leases ended
+// whose TTL has passed, if it was the last server to grant or extend them. While any server of the cluster
+// has a reader, the servers pass their events on to each other over the nodes (Relay). Nothing is inferred
+// about the leases of a server that sends nothing.
 //
-// Cost. While no reader is connected anywhere, an event costs a few atomic reads, and
-// a few hundred events a second take a place in a ring in memory, so that a new
-// reader sees earlier events.
+// Cost. While no server has a reader, an event costs a few atomic reads. A few hundred events a second are
+// still kept in a ring in memory, so that a new reader sees earlier events.
 package events

@@ -38,7 +38,7 @@ func TestForgedMessages(t *testing.T) {
 		h := NewHub()
 		seals := newSeals("new")
 		hearing := NewRelay(h, nil, seals, slog.New(slog.NewJSONHandler(&log, nil)))
-		r, err := h.Listen()
+		r, err := h.Listen("", true)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -54,7 +54,7 @@ func TestIdleHubKeepsFew(t *testing.T) {
 		}
 		time.Sleep(1100 * time.Millisecond)
 		h.Publish(granted("b", 1))
-		r, err := h.Listen()
+		r, err := h.Listen("", true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,7 +137,7 @@ func TestRelay(t *testing.T) {
 			t.Errorf("%d words although nobody listens, after %d about lease keys", n, compared)
 		}
 
-		r, err := one.Listen()
+		r, err := one.Listen("", true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -146,7 +146,7 @@ func TestRelay(t *testing.T) {
 		two.Publish(Event{Kind: wire.EventNode, Event: wire.Event{Node: "n"}}) // one sees the nodes for itself
 		time.Sleep(time.Second / 2)
 		one.Publish(granted("own", 1))
-		two.Expired(lockcore.LeaseTerms{Parts: []lockcore.LeasePart{{Resource: "a", Token: 1}}})
+		two.Expired([]lockcore.LeasePart{{Resource: "a", Token: 1}})
 		time.Sleep(time.Second / 2)
 		list, _, _ := r.Next(nil, 100, all)
 		if len(list) != 3 || list[0].Resource != "a" || list[0].Server != two.server || list[1].Resource != "own" || list[2].Kind != wire.EventExpired || list[2].FencingToken != 1 {
@@ -182,7 +182,7 @@ func TestRelayOfNonsense(t *testing.T) {
 	h := NewHub()
 	seals := newSeals("of the cluster")
 	relay := NewRelay(h, nil, seals, slog.Default())
-	r, err := h.Listen()
+	r, err := h.Listen("", true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +239,7 @@ func TestNodesAreWatched(t *testing.T) {
 		if set(lockcore.NodeQuarantined) != 0 {
 			t.Error("it looks although nobody listens")
 		}
-		r, err := h.Listen()
+		r, err := h.Listen("", true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -280,7 +280,7 @@ func BenchmarkPublish(b *testing.B) {
 	})
 	b.Run("listened", func(b *testing.B) {
 		h := NewHub()
-		r, err := h.Listen()
+		r, err := h.Listen("", true)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -10,48 +10,47 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Keys are what seals a server's lease ids.
+// Keys knows the keys that seal lease ids at this server.
 type Keys interface {
-	// LeaseKey names the configured key that seals, "" where the cluster's own secret does.
-	// The name reveals nothing of the key.
+	// LeaseKey returns the name of the configured key that seals, "" if the cluster's own secret does. The
+	// name reveals nothing about the key.
 	LeaseKey() string
 	// OpensLeaseKey reports whether a configured key of that name opens lease ids here.
 	OpensLeaseKey(name string) bool
 }
 
-// The pace at which servers compare their lease keys: each message is a commit on some
-// engines.
+// How often servers compare their lease keys. Each message costs a commit on some engines.
 const (
 	answerTime   = 2 * time.Second
-	answerPause  = time.Second / 2 // a question comes on several channels
+	answerPause  = time.Second / 2 // collects the copies of one question, which comes on several channels
 	comparePause = 10 * time.Minute
-	differPause  = time.Minute // while some differ
-	maxCompared  = 1000        // servers, since anybody may send such messages
-	maxLines     = 4           // in differPause
+	differPause  = time.Minute // the same while some servers differ
+	maxCompared  = 1000        // the number of servers remembered; anyone may send such messages
+	maxLines     = 4           // log lines within differPause
 )
 
-// A message about lease keys is one of the topic listen: whether it is a question, the
-// server, and the name of its key. It is not sealed, as servers with different keys could
-// not read it; lies cost a few lines in the log.
+// A message about lease keys uses the topic listen. It says whether it is a question, the server's name,
+// and the name of its key. It is not sealed, because servers with different keys could not read it. False
+// messages only cost a few lines in the log.
 const (
 	keysAsked  = "keys?"
 	keysAnswer = "keys."
 	noKey      = "-"
 )
 
-// keyWatch finds out whether the other servers' lease ids open here.
+// keyWatch finds out whether the lease ids of the other servers can be opened here.
 type keyWatch struct {
 	server string
 	keys   Keys
 	tell   func(ctx context.Context, word string)
 	logger *slog.Logger
-	asked  chan struct{} // another server asks
+	asked  chan struct{} // signalled when another server asks
 
 	mu     sync.Mutex
-	others map[string]otherKey // by server
+	others map[string]otherKey // by the server's name
 	differ int
-	logged bool          // the last line says that some differ
-	lines  *rate.Limiter // of the log
+	logged bool          // the last log line reported a difference
+	lines  *rate.Limiter // limits log lines
 }
 
 type otherKey struct {
@@ -63,25 +62,26 @@ func newKeyWatch(server string, keys Keys, tell func(ctx context.Context, word s
 	return &keyWatch{server: server, keys: keys, tell: tell, logger: logger, asked: make(chan struct{}, 1), others: make(map[string]otherKey), lines: rate.NewLimiter(rate.Every(differPause/maxLines), maxLines)}
 }
 
-// run asks soon after the start, when this server's key changes, and, where a key is
-// configured, from time to time. It answers the others' questions.
+// run asks the other servers soon after the start, when this server's key changes, and regularly if a key
+// is configured. It also answers the other servers' questions.
 func (w *keyWatch) run(ctx context.Context) {
 	var wg sync.WaitGroup
 	wg.Go(func() { w.answer(ctx) })
-	for pause(ctx, answerTime); ctx.Err() == nil; { // until this server hears the others
+	for pause(ctx, answerTime); ctx.Err() == nil; { // first, until this server can hear the others
 		begun, name := time.Now(), w.keys.LeaseKey()
 		w.say(ctx, keysAsked)
 		pause(ctx, answerTime)
 		w.forget(begun)
 		for w.keys.LeaseKey() == name && !w.due(begun) && ctx.Err() == nil {
 			pause(ctx, time.Second)
-			w.review() // the file may open more, or less, under the same first key
+			w.review() // the file may have more or fewer keys after the first one
 		}
 	}
 	wg.Wait()
 }
 
-// due reports whether to ask again. Of two servers that differ one has a configured key.
+// due reports whether to ask again. If two servers differ, at least one of them has a configured key, so
+// only those ask.
 func (w *keyWatch) due(asked time.Time) bool {
 	passed := time.Since(asked)
 	return passed >= comparePause && w.keys.LeaseKey() != "" || passed >= differPause && w.pressing()
@@ -111,7 +111,7 @@ func (w *keyWatch) say(ctx context.Context, kind string) {
 	w.tell(ctx, strings.Join([]string{kind, w.server, name}, " "))
 }
 
-// heard takes a message. It reports false for one that is not about lease keys.
+// heard processes a message. It returns false if the message is not about lease keys.
 func (w *keyWatch) heard(word string) bool {
 	parts := strings.Split(word, " ")
 	if len(parts) != 3 || parts[0] != keysAsked && parts[0] != keysAnswer {
@@ -133,8 +133,8 @@ func (w *keyWatch) heard(word string) bool {
 	return true
 }
 
-// forget forgets the servers that have not been heard since, and compares this server's
-// present key with the others'.
+// forget forgets the servers that have not been heard since then, and compares this server's present key
+// with the keys of the others.
 func (w *keyWatch) forget(since time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -146,29 +146,29 @@ func (w *keyWatch) forget(since time.Time) {
 	w.compare()
 }
 
-// review compares what this server opens now with the keys that the others had.
+// review compares the lease ids that this server can open now with the keys of the others.
 func (w *keyWatch) review() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.compare()
 }
 
-// differing is how many other servers have lease ids that do not open here.
+// differing returns how many other servers have lease ids that cannot be opened here.
 func (w *keyWatch) differing() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.differ
 }
 
-// pressing reports whether some differ, or the log says so.
+// pressing reports whether some servers differ, or the last log line said so.
 func (w *keyWatch) pressing() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.differ > 0 || w.logged
 }
 
-// compare logs when the first server differs, and when none does any more, but no more than
-// maxLines at once; w.mu is held.
+// compare logs when the first server differs, and when none differs any more, at most maxLines lines at
+// once. The caller holds w.mu.
 func (w *keyWatch) compare() {
 	w.differ = 0
 	var server, why string
@@ -189,8 +189,7 @@ func (w *keyWatch) compare() {
 	}
 }
 
-// refuses says why lease ids that a key of another server seals do not open here; "" if
-// they do.
+// refuses returns why this server cannot open lease ids that another server's key seals; "" if it can.
 func (w *keyWatch) refuses(name string) string {
 	switch own := w.keys.LeaseKey(); {
 	case name == noKey && own == "", name != noKey && w.keys.OpensLeaseKey(name):

@@ -11,8 +11,7 @@ import (
 // watchPause is how often the states of the nodes are compared.
 const watchPause = 100 * time.Millisecond
 
-// WatchNodes publishes how the states of the nodes change while this server has a reader,
-// until ctx ends.
+// WatchNodes publishes changes of the nodes' states while this server has a reader, until ctx ends.
 func (h *Hub) WatchNodes(ctx context.Context, status func() lockcore.ClusterStatus) error {
 	begun := h.listening()
 	for {

@@ -12,9 +12,8 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// Channel carries messages between the servers of a cluster, over a node that they
-// share. A message may get lost, and may come from anybody who can reach the node: on
-// some of them without any right.
+// Channel carries messages between the servers of a cluster, over a node that they share. A message may be
+// lost. Anyone who can reach the node may send one, on some nodes without any right.
 type Channel interface {
 	// Tell sends a message to the present subscribers of the topic.
 	Tell(ctx context.Context, topic, word string) error
@@ -22,22 +21,22 @@ type Channel interface {
 	Hear(ctx context.Context, topic string, heard func(word string))
 }
 
-// Seals keep messages between the servers of a cluster to them. Both methods report
-// false where the server does not know the secret.
+// Seals encrypts messages between the servers of a cluster. Both methods return false if the server does
+// not know the secret.
 type Seals interface {
 	SealMessage(text string) (sealed string, ok bool)
 	OpenMessage(sealed string) (text string, ok bool)
 }
 
-// Secrets are those of a server.
+// Secrets are the secrets of a server.
 type Secrets interface {
 	Seals
 	Keys
 }
 
-// The topics and the pace of a Relay.
+// The topics of a Relay, and how often it sends.
 const (
-	topicListen = "listen" // a server has a reader: its name; or which lease key it has
+	topicListen = "listen" // the name of a server with a reader; or a message about lease keys
 	topicEvents = "events" // a sealed batch
 	batchPause  = 100 * time.Millisecond
 	maxBatch    = 512
@@ -46,9 +45,9 @@ const (
 	maxWord     = 3 << 19 // bytes
 )
 
-// Relay passes events on between the servers of a cluster, while one of them has a
-// reader. Otherwise it only compares the servers' lease keys. Batches are sealed; that a
-// server listens is not, since a lie about it costs a few messages and shows nobody anything.
+// Relay passes events on between the servers of a cluster while one of them has a reader. Otherwise it only
+// compares the servers' lease keys. Batches of events are sealed. The message that a server has a reader is
+// not, because a false one costs only a few messages and reveals nothing.
 type Relay struct {
 	hub      *Hub
 	channels []Channel
@@ -57,12 +56,12 @@ type Relay struct {
 	keys     *keyWatch
 
 	mu      sync.Mutex
-	recent  deadlines.Map[batchID, struct{}] // batches that have come
-	refused int                              // messages since the last line in the log
+	recent  deadlines.Map[batchID, struct{}] // recently received batches
+	refused int                              // refused messages since the last log line
 	logged  time.Time
 }
 
-// NewRelay makes a Relay over the channels, so many that one of them works whenever
+// NewRelay makes a Relay over the channels. There must be enough channels that one of them works whenever
 // there is a quorum.
 func NewRelay(hub *Hub, channels []Channel, secrets Secrets, logger *slog.Logger) *Relay {
 	r := &Relay{hub: hub, channels: channels, seals: secrets, logger: logger}
@@ -70,14 +69,14 @@ func NewRelay(hub *Hub, channels []Channel, secrets Secrets, logger *slog.Logger
 	return r
 }
 
-// LeaseKeysDiffer is how many other servers have lease ids that do not open here.
+// LeaseKeysDiffer returns how many other servers have lease ids that cannot be opened here.
 func (r *Relay) LeaseKeysDiffer() int { return r.keys.differing() }
 
 // batch is events that one server sends to the others.
 type batch struct {
 	Server string  `json:"server"`
 	Number uint64  `json:"number"` // counts this server's batches
-	Sent   int64   `json:"sent"`   // by its clock, in Unix milliseconds
+	Sent   int64   `json:"sent"`   // in Unix milliseconds, by the server's clock
 	Missed uint64  `json:"missed,omitempty"`
 	Events []relay `json:"events"`
 }
@@ -111,7 +110,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// listen asks the other servers for their events while this one has a reader.
+// listen asks the other servers for their events while this server has a reader.
 func (r *Relay) listen(ctx context.Context) {
 	begun := r.hub.listening()
 	for {
@@ -144,7 +143,7 @@ func (r *Relay) tell(ctx context.Context, topic, word string) {
 	defer cancel()
 	var wg sync.WaitGroup
 	for _, c := range r.channels {
-		wg.Go(func() { _ = c.Tell(ctx, topic, word) }) // a message may get lost
+		wg.Go(func() { _ = c.Tell(ctx, topic, word) }) // messages may be lost
 	}
 	wg.Wait()
 }
@@ -185,7 +184,7 @@ func (r *Relay) sendNow(ctx context.Context, number uint64) uint64 {
 	return number
 }
 
-// own reads what this server's clients did, maxBatch at most; the rest is missed.
+// own reads the events of this server's clients, at most maxBatch. It reports how many more it missed.
 func (r *Reader) own(list []Numbered) (_ []Numbered, missed uint64) {
 	own := func(e *Event) bool { return e.Server == r.hub.server && passedOn(e) }
 	for more := true; more; {
@@ -199,7 +198,7 @@ func (r *Reader) own(list []Numbered) (_ []Numbered, missed uint64) {
 	return list, missed
 }
 
-// skip skips what there is to read, and reports how many events that was.
+// skip skips all unread events, and returns their number.
 func (r *Reader) skip() uint64 {
 	r.hub.mu.Lock()
 	defer r.hub.mu.Unlock()
@@ -208,7 +207,8 @@ func (r *Reader) skip() uint64 {
 	return n
 }
 
-// passedOn: every server sees for itself in which state the nodes are, and what it has missed.
+// passedOn reports whether other servers get the event. Each server itself notices the states of nodes and
+// its own gaps.
 func passedOn(e *Event) bool {
 	switch e.Kind {
 	case wire.EventGranted, wire.EventExtended, wire.EventReleased, wire.EventBroken, wire.EventExpired,
@@ -227,7 +227,7 @@ func relayed(list []Numbered) []relay {
 	return out
 }
 
-// hear takes a batch, which comes on several channels.
+// hear processes a batch. Each batch comes on several channels.
 func (r *Relay) hear(word string) {
 	var b batch
 	text, ok := "", len(word) <= maxWord
@@ -263,11 +263,10 @@ func (r *Relay) hear(word string) {
 	}
 }
 
-// fits bounds names that another server sends.
+// fits limits the length of names that another server sends.
 func fits(name string) bool { return len(name) <= 32 }
 
-// refuse counts a message that is not another server's, and writes a line into the log at
-// most once in a minute.
+// refuse counts a message that does not come from another server, and writes at most one log line a minute.
 func (r *Relay) refuse(why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -279,9 +278,9 @@ func (r *Relay) refuse(why string) {
 	r.refused, r.logged = 0, time.Now()
 }
 
-// Bounds of the batches that are remembered. Each comes on all channels at about the same
-// time; one that somebody recorded is refused for good, first because it is known and then
-// because it is old.
+// Bounds of the remembered batches. Each batch comes on all channels at about the same time. A batch that
+// someone recorded and sends again is always refused: at first because it is remembered, later because it
+// is too old.
 const (
 	rememberBatch = 30 * time.Second
 	maxBatches    = 50_000
@@ -294,13 +293,13 @@ type batchID struct {
 	number uint64
 }
 
-// isNew reports whether the batch has not come before. None is new while too many are
-// remembered.
+// isNew reports whether the batch is received for the first time. While too many batches are remembered, no
+// batch is new.
 func (r *Relay) isNew(id batchID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	for range r.recent.TakeDue(now) { // drops them
+	for range r.recent.TakeDue(now) { // removes them
 	}
 	if _, known := r.recent.Get(id); known || r.recent.Len() >= maxBatches {
 		return false

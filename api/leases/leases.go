@@ -1,11 +1,10 @@
 // Package leases has the one table of live leases that a server keeps.
 //
-// No server needs a table to extend or release a lease: the lease id is enough. The
-// table is for metrics (how many leases are held, how many expired) and for the limit
-// of leases a caller holds. It has only the leases that were granted or extended
-// through this server, and counts a lease as held until it is released through this
-// server or its TTL has passed. Another server may have extended, released or broken
-// it meanwhile: only the nodes know that.
+// A server needs no table to extend or release a lease, because the lease id is enough. The table serves
+// metrics (how many leases are held, how many expired) and the limit of resources that a caller holds. It
+// contains only leases that were granted or extended through this server. A lease counts as held until it
+// is released through this server or its TTL has passed. In the meantime another server may have extended,
+// released or broken it: only the nodes know that.
 package leases
 
 import (
@@ -13,40 +12,45 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/api/internal/deadlines"
+	"github.com/fencelock/fencelock/lockcore"
 )
 
-// MaxLeases bounds the table. More leases are not followed, but for those that
-// count against a limit (Lease.Limited): the limits bound how many these are.
+// MaxLeases bounds the table. Further leases are not added, except those that count against a limit
+// (Lease.Counts), because limits bound their number.
 const MaxLeases = 1 << 19
 
-// Grace is how long a lease whose TTL has passed is kept before Expired returns
-// it: its release may be under way.
+// Grace is how long after its TTL a lease is kept before Expired returns it, because its release may be
+// under way.
 const Grace = 100 * time.Millisecond
 
-// Lease is what the table knows of a lease.
+// Lease is what the table knows about a lease.
 type Lease struct {
 	ID       string
-	Owner    string // on whose behalf it was acquired; "" without access control
-	Resource string // of several the first
+	Caller   lockcore.Caller // whose lease it is
+	Resource string          // of several resources, the first
 	Granted  time.Time
-	// Limited: the lease counts against its owner's limit.
-	Limited bool
+	// Counts is the number of resources that count against the caller's limit, which is all of the lease's
+	// resources; 0 if the caller has no limit.
+	Counts int
 }
+
+// limited reports whether the lease counts against its caller's limit.
+func (l Lease) limited() bool { return l.Counts > 0 }
 
 // Table is the live leases that this server knows. It is safe for concurrent
 // use; its zero value is empty.
 type Table struct {
 	mu      sync.Mutex
 	held    deadlines.Map[string, Lease] // by lease id, until the TTL has passed
-	over    deadlines.Map[string, Lease] // the same, then for Grace
-	taken   deadlines.Map[string, Lease] // released and limited, by lease id, until their resources are free
-	limited map[string]int               // limited leases that are held, taken or reserved, by owner; no zeros
-	ids     map[string]string            // by resource, of the limited lease that was noted last, held or taken
+	over    deadlines.Map[string, Lease] // by lease id, for Grace after the TTL has passed
+	taken   deadlines.Map[string, Lease] // released limited leases, by lease id, until their resources are free
+	limited map[lockcore.Caller]int      // the number of resources of limited leases that are held, taken or reserved; no zeros
+	ids     map[string]string            // by resource, the id of the limited lease that was added last, held or taken
 }
 
-// Put notes that a lease was granted or extended, and is held until the time
-// unless it is extended again. A lease that the table knows keeps its Granted. It
-// reports false for a lease that is not followed, see MaxLeases.
+// Put adds a lease that was granted or extended, and that ends at until unless it is extended again. A
+// lease that is already in the table keeps its Granted. Put returns false if the table is full, see
+// MaxLeases.
 func (t *Table) Put(l Lease, until time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -55,13 +59,13 @@ func (t *Table) Put(l Lease, until time.Time) bool {
 	switch {
 	case ok:
 		l.Granted = known.Granted
-	case !l.Limited && t.held.Len() >= MaxLeases:
+	case !l.limited() && t.held.Len() >= MaxLeases:
 		return false
 	}
 	t.count(known, -1)
 	t.count(l, +1)
 	t.held.Put(l.ID, l, until)
-	if l.Limited {
+	if l.limited() {
 		if t.ids == nil {
 			t.ids = make(map[string]string)
 		}
@@ -70,8 +74,7 @@ func (t *Table) Put(l Lease, until time.Time) bool {
 	return true
 }
 
-// Remove takes out a lease that has ended. It reports false for a lease that the
-// table does not know.
+// Remove removes a lease that has ended. It returns false if the lease is not in the table.
 func (t *Table) Remove(id string) (Lease, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -83,9 +86,8 @@ func (t *Table) Remove(id string) (Lease, bool) {
 	return l, ok
 }
 
-// Release removes a lease whose release has succeeded. Its resources stay taken until that
-// time (lockcore.AcquireRequest.MinHold), and so long it counts against its owner's limit,
-// whatever becomes of its id.
+// Release removes a lease that was released. Its resources stay taken until taken
+// (lockcore.Request.MinHold). Until then it counts against its caller's limit, whatever happens to its id.
 func (t *Table) Release(id string, taken, now time.Time) (Lease, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -93,7 +95,7 @@ func (t *Table) Release(id string, taken, now time.Time) (Lease, bool) {
 		return l, true
 	}
 	l, ok := t.held.Delete(id)
-	if !l.Limited || !now.Before(taken) {
+	if !l.limited() || !now.Before(taken) {
 		t.count(l, -1)
 		return l, ok
 	}
@@ -101,7 +103,7 @@ func (t *Table) Release(id string, taken, now time.Time) (Lease, bool) {
 	return l, ok
 }
 
-// LimitedOf is the limited lease of a resource, held or taken; its zero value for none.
+// LimitedOf returns the limited lease of a resource, held or taken; the zero value if there is none.
 func (t *Table) LimitedOf(resource string) Lease {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -113,7 +115,7 @@ func (t *Table) LimitedOf(resource string) Lease {
 	return l
 }
 
-// Free takes out a lease whose resources are free now, also if they were taken.
+// Free removes a lease whose resources are free now, even if they were still taken.
 func (t *Table) Free(id string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -124,8 +126,8 @@ func (t *Table) Free(id string) {
 	t.count(l, -1)
 }
 
-// Expired takes out the leases whose TTL had passed Grace before now. How they
-// ended only the nodes know.
+// Expired removes and returns the leases whose TTL passed at least Grace before now. Only the nodes know
+// how they ended.
 func (t *Table) Expired(now time.Time) (expired []Lease) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -136,7 +138,7 @@ func (t *Table) Expired(now time.Time) (expired []Lease) {
 	return expired
 }
 
-// settle counts the leases no more whose TTL has passed.
+// settle stops counting the leases whose TTL has passed.
 func (t *Table) settle(now time.Time) {
 	for id, l := range t.held.TakeDue(now) {
 		t.count(l, -1)
@@ -147,47 +149,47 @@ func (t *Table) settle(now time.Time) {
 	}
 }
 
-// Held is how many leases the table takes to be held.
+// Held returns the number of leases that count as held.
 func (t *Table) Held() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.held.Len()
 }
 
-// Reserve counts an acquire that is about to be made against its owner's limit.
-// It reports false, and counts nothing, if the limit is reached. Otherwise Unreserve
-// must follow when the lease was put into the table, or was not granted.
-func (t *Table) Reserve(owner string, limit int, now time.Time) bool {
+// Reserve counts resources against their caller's limit before they are acquired. If they exceed the limit,
+// it returns false and counts nothing. Otherwise call Unreserve when the lease is in the table, or was not
+// granted.
+func (t *Table) Reserve(caller lockcore.Caller, resources, limit int, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.limited[owner] >= limit {
-		if t.settle(now); t.limited[owner] >= limit {
+	if t.limited[caller]+resources > limit {
+		if t.settle(now); t.limited[caller]+resources > limit {
 			return false
 		}
 	}
-	t.count(Lease{Owner: owner, Limited: true}, +1)
+	t.count(Lease{Caller: caller, Counts: resources}, +1)
 	return true
 }
 
-// Unreserve ends what Reserve began.
-func (t *Table) Unreserve(owner string) {
+// Unreserve ends a reservation by Reserve.
+func (t *Table) Unreserve(caller lockcore.Caller, resources int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.count(Lease{Owner: owner, Limited: true}, -1)
+	t.count(Lease{Caller: caller, Counts: resources}, -1)
 }
 
-// count adds to what counts against the limit of a lease's owner, if it does.
-func (t *Table) count(l Lease, n int) {
-	if !l.Limited {
+// count adds the lease to its caller's count (sign +1), or subtracts it (-1), if it is limited.
+func (t *Table) count(l Lease, sign int) {
+	if !l.limited() {
 		return
 	}
 	if t.limited == nil {
-		t.limited = make(map[string]int)
+		t.limited = make(map[lockcore.Caller]int)
 	}
-	if t.limited[l.Owner] += n; t.limited[l.Owner] == 0 {
-		delete(t.limited, l.Owner)
+	if t.limited[l.Caller] += sign * l.Counts; t.limited[l.Caller] == 0 {
+		delete(t.limited, l.Caller)
 	}
-	if n < 0 && t.ids[l.Resource] == l.ID {
+	if sign < 0 && t.ids[l.Resource] == l.ID {
 		delete(t.ids, l.Resource)
 	}
 }

@@ -1,11 +1,10 @@
 // Package places counts the places that callers have in the queues of a server.
 //
-// A request that waits has one, and one for each slot if it asks for one of several. A
-// request under an idempotency key that ended without a lease still has its places: the
-// nodes remember when it arrived, so that it can be repeated. If that cost its caller
-// nothing, a caller that may have one request waiting could send many, hang up at once, and
-// have them all go before whoever waits meanwhile. So these kept places count like requests
-// that wait, and the oldest make room for those who come.
+// A request that waits has one place, or one for each slot if it asks for a slot. A request under an
+// idempotency key that ended without a lease still has its places, because the nodes remember when it
+// arrived, so that it can be repeated. If kept places were free, a caller that may have one waiting request
+// could send many, hang up at once, and later overtake everyone who began to wait in the meantime. So kept
+// places count like waiting requests, and the oldest kept places are given up when new requests need room.
 package places
 
 import (
@@ -16,34 +15,35 @@ import (
 	"time"
 )
 
-// KeptFor is how long the nodes remember a place after they last got it.
+// KeptFor is how long the nodes remember a place after they last received it.
 const KeptFor = 11 * time.Minute
 
-// ErrFull: the requests that wait at this server have all the places.
+// ErrFull: the requests that wait at this server occupy all places.
 var ErrFull = errors.New("the server has no place left")
 
 // LimitError refuses a caller whose waiting requests are at its limit of places.
 type LimitError struct{ Max int }
 
 func (e *LimitError) Error() string {
-	return fmt.Sprintf("the caller's requests wait in %d places, the maximum", e.Max)
+	return fmt.Sprintf("the caller's requests wait for as much as they may: %d", e.Max)
 }
 
-// Request is one that is about to wait.
+// Request is a request that is about to wait.
 type Request struct {
-	Caller string // "" without access control: nothing but the table's Max bounds it
-	// Waiters is how many requests of the caller may wait; 0 for a share: half of what
-	// others leave of the table's places.
-	Waiters int
-	Places  int    // at least 1
-	Key     string // "" for a request that keeps no place
-	// Forget has the nodes forget the places of the request, after it has ended.
+	Caller string // "" without access control: then only the table's max applies
+	// Waiters is the maximum number of resources for which the caller's requests may wait. With 0 the
+	// caller may have a share: half of the places that other callers have not taken.
+	Waiters   int
+	Resources int    // the number of resources that it requests; at least 1
+	Places    int    // the number of places that it occupies at a time; at least 1. Several resources are waited for one after the other
+	Key       string // "" for a request that keeps no place
+	// Forget makes the nodes forget the request's places. It is called only after the request has ended.
 	Forget func()
 }
 
-// Table is the places at one server. It is safe for concurrent use.
+// Table counts the places at one server. It is safe for concurrent use.
 type Table struct {
-	max int // of all callers
+	max int // the maximum number of places, for all callers together
 
 	mu      sync.Mutex
 	waiting int // places of requests that wait
@@ -51,28 +51,30 @@ type Table struct {
 	callers map[string]*caller
 }
 
-// caller is what one caller has. One that has nothing is not in the table.
+// caller counts the places of one caller. A caller without places is not in the table.
 type caller struct {
-	requests int // that wait
-	waiting  int // their places
-	kept     int
-	order    list.List                // of *keeping, the oldest first
-	byKey    map[string]*list.Element // the same
+	requests      int // waiting requests
+	resources     int // resources that they request
+	waiting       int // places that they occupy
+	keptResources int
+	kept          int
+	order         list.List                // of *keeping, the oldest first
+	byKey         map[string]*list.Element // the same
 }
 
-// keeping is the places of a request that has ended.
+// keeping is the kept places of one request that has ended.
 type keeping struct {
 	request Request
 	until   time.Time
 }
 
-// New makes a table of so many places.
+// New makes a table with maxPlaces places.
 func New(maxPlaces int) *Table { return &Table{max: maxPlaces, callers: make(map[string]*caller)} }
 
-// Enter counts a request that begins to wait, and forgets the oldest kept places that its
-// caller, or the server, has no room for any more. Errors: ErrFull, *LimitError; then
-// nothing was counted. Otherwise leave must be called when it waits no more; lost says
-// that it got no lease, and so keeps its places if it has a Key.
+// Enter counts a request that begins to wait, and forgets the oldest kept places that exceed the caller's
+// limit or the table's. If it returns ErrFull or a *LimitError, it has counted nothing. Otherwise call
+// leave when the request stops waiting. lost says that the request got no lease; if it has a Key, its
+// places are then kept.
 func (t *Table) Enter(r Request) (leave func(lost bool), err error) {
 	forget, err := t.enter(r)
 	for _, f := range forget {
@@ -91,13 +93,13 @@ func (t *Table) enter(r Request) (forget []func(), err error) {
 	case t.waiting+r.Places > t.max:
 		return nil, ErrFull
 	case r.Caller == "":
-	case r.Waiters > 0 && c.requests >= r.Waiters:
+	case r.Waiters > 0 && c.resources+r.Resources > r.Waiters:
 		return nil, &LimitError{r.Waiters}
 	case r.Waiters == 0 && c.waiting+r.Places > share:
 		return nil, &LimitError{share}
 	}
 	t.drop(c, c.byKey[r.Key])
-	t.wait(c, 1, r.Places)
+	t.wait(c, &r, +1)
 	for c.order.Len() > 0 && c.tooMany(&r, share) {
 		forget = append(forget, t.drop(c, c.order.Front()))
 	}
@@ -107,13 +109,13 @@ func (t *Table) enter(r Request) (forget []func(), err error) {
 	return forget, nil
 }
 
-// tooMany says whether the caller has more places than it may, those that are kept included.
+// tooMany reports whether the caller's places, including the kept ones, exceed its limit.
 func (c *caller) tooMany(r *Request, share int) bool {
 	switch {
 	case r.Caller == "":
 		return false
 	case r.Waiters > 0:
-		return c.requests+c.order.Len() > r.Waiters
+		return c.resources+c.keptResources > r.Waiters
 	}
 	return c.waiting+c.kept > share
 }
@@ -123,17 +125,18 @@ func (t *Table) leave(r Request, lost bool) {
 	defer t.mu.Unlock()
 	c := t.of(r.Caller)
 	defer t.forgetIfEmpty(r.Caller, c)
-	t.wait(c, -1, -r.Places)
+	t.wait(c, &r, -1)
 	if !lost || r.Key == "" {
 		return
 	}
 	t.drop(c, c.byKey[r.Key])
 	c.byKey[r.Key] = c.order.PushBack(&keeping{request: r, until: time.Now().Add(KeptFor)})
+	c.keptResources += r.Resources
 	c.kept += r.Places
 	t.kept += r.Places
 }
 
-// Drop counts the places no more that a caller has under a key: they were given up.
+// Drop stops counting the kept places of a caller's key, because the caller gave them up.
 func (t *Table) Drop(name, key string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -143,8 +146,8 @@ func (t *Table) Drop(name, key string) {
 	}
 }
 
-// Kept is how many places the nodes remember for requests that ended at this server, as far
-// as it knows: a request that was repeated at another server is among them.
+// Kept returns the number of kept places of requests that ended at this server. It includes places of
+// requests that were repeated at another server, because this server does not know that.
 func (t *Table) Kept() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -173,15 +176,18 @@ func (t *Table) forgetIfEmpty(name string, c *caller) {
 	}
 }
 
-func (t *Table) wait(c *caller, requests, places int) {
-	c.requests += requests
-	c.waiting += places
-	t.waiting += places
+// wait counts a request that begins (sign +1) or stops (-1) to wait.
+func (t *Table) wait(c *caller, r *Request, sign int) {
+	c.requests += sign
+	c.resources += sign * r.Resources
+	c.waiting += sign * r.Places
+	t.waiting += sign * r.Places
 }
 
 func keepingOf(e *list.Element) *keeping { return e.Value.(*keeping) } //nolint:errcheck,forcetypeassert // nothing else is in these lists
 
-// drop counts kept places no more, and returns what has the nodes forget them; nil for none.
+// drop removes kept places, and returns the function that makes the nodes forget them; nil if there is
+// nothing to forget.
 func (t *Table) drop(c *caller, e *list.Element) (forget func()) {
 	if e == nil {
 		return nil
@@ -189,12 +195,13 @@ func (t *Table) drop(c *caller, e *list.Element) (forget func()) {
 	r := keepingOf(e).request
 	c.order.Remove(e)
 	delete(c.byKey, r.Key)
+	c.keptResources -= r.Resources
 	c.kept -= r.Places
 	t.kept -= r.Places
 	return r.Forget
 }
 
-// dropOldest drops the oldest of all that are kept; there are some.
+// dropOldest drops the oldest kept places. There must be some.
 func (t *Table) dropOldest() (forget func()) {
 	var oldest *caller
 	var name string

@@ -25,7 +25,7 @@ func newTable(t *testing.T, most int) *table {
 
 // request is one of a caller, with a share (waiters 0) or a limit.
 func (tab *table) request(caller, key string, waiters int) places.Request {
-	return places.Request{Caller: caller, Key: key, Waiters: waiters, Places: 1, Forget: func() {
+	return places.Request{Caller: caller, Key: key, Waiters: waiters, Resources: 1, Places: 1, Forget: func() {
 		tab.forgotten = append(tab.forgotten, caller+"/"+key)
 	}}
 }
@@ -76,7 +76,7 @@ func TestOldestPlaceOfAllMakesRoom(t *testing.T) {
 		tab.wants(4)
 		tab.enter(tab.request("c", "", 10))
 		tab.wants(3, "a/k1")
-		tab.enter(places.Request{Caller: "c", Waiters: 10, Places: 2})
+		tab.enter(places.Request{Caller: "c", Waiters: 10, Resources: 1, Places: 2})
 		tab.wants(1, "b/k2", "/k3")
 		tab.enter(tab.request("c", "", 10))
 		tab.wants(0, "a/k4")

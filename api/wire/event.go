@@ -5,7 +5,7 @@ import "time"
 // TypeEvents is the media type of GET /events.
 const TypeEvents = "text/event-stream"
 
-// HeaderLastEventID is sent by a reader that resumes where it was.
+// HeaderLastEventID is the header with which a reader resumes.
 const HeaderLastEventID = "Last-Event-ID"
 
 // EventKind is the name of a server-sent event (its "event:" line).
@@ -25,13 +25,13 @@ const (
 	EventGap        EventKind = "gap" // some events are missing here
 )
 
-// Event is the data of a server-sent event. It holds no secret: no lease id
-// and no metadata. Which fields there are depends on the kind.
+// Event is the data of a server-sent event. It contains no secret: no lease id and no metadata. The kind
+// determines which fields are set.
 type Event struct {
 	At           time.Time `json:"at"`     // the wall clock of the server that published it
-	Server       string    `json:"server"` // which server that is; a new name at each start
+	Server       string    `json:"server"` // the name of that server, new after each start
 	Resource     string    `json:"resource,omitempty"`
-	FencingToken int64     `json:"fencing_token,omitempty"` // 0 where it is not known
+	FencingToken int64     `json:"fencing_token,omitempty"` // 0 if it is unknown
 	Holder       string    `json:"holder,omitempty"`
 	TTLMS        int64     `json:"ttl_ms,omitempty"`        // granted, extended
 	Attempt      string    `json:"attempt,omitempty"`       // stale-token-refused: write, claim

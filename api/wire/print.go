@@ -6,9 +6,9 @@ import (
 	"log/slog"
 )
 
-// A Lease's JSON has its secrets. What is printed or logged of it has none.
+// A Lease's JSON contains its secrets. Its printed and logged forms do not.
 
-// String shows what the lease is of, and neither the lease id nor a proof.
+// String returns the lease's resources, without the lease id and proofs.
 func (l Lease) String() string {
 	if len(l.Resources) > 0 {
 		return fmt.Sprintf("%s of %v", l.Kind, l.Resources)
@@ -19,20 +19,20 @@ func (l Lease) String() string {
 // Format prints String for every verb of package fmt.
 func (l Lease) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, l.String()) }
 
-// LogValue is for slog: what String says.
+// LogValue returns String, for slog.
 func (l Lease) LogValue() slog.Value { return slog.StringValue(l.String()) }
 
-// String shows the resources and the tokens, and no proof.
+// String returns the resources and the tokens, without proofs.
 func (p LeaseParts) String() string { return fmt.Sprint([]LeasePart(p)) }
 
-// LogValue is for slog: what String says. JSON of a slice would have the proofs.
+// LogValue returns String, for slog, because the JSON of a slice would contain the proofs.
 func (p LeaseParts) LogValue() slog.Value { return slog.StringValue(p.String()) }
 
-// String shows the resource and the token, and not the proof.
+// String returns the resource and the token, without the proof.
 func (p LeasePart) String() string { return fmt.Sprintf("%s (token %d)", p.Resource, p.FencingToken) }
 
 // Format prints String for every verb of package fmt.
 func (p LeasePart) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, p.String()) }
 
-// LogValue is for slog: what String says.
+// LogValue returns String, for slog.
 func (p LeasePart) LogValue() slog.Value { return slog.StringValue(p.String()) }

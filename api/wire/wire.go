@@ -1,8 +1,8 @@
 // Package wire holds the JSON bodies of the HTTP API, for the server and for
 // clients. openapi.yaml describes the same bodies field by field.
 //
-// Durations are whole milliseconds (…_ms). The server rounds what a caller
-// still has (validity) down, and what a caller has to wait for (remaining) up.
+// Durations are whole milliseconds (…_ms). The server rounds down the time that a caller still has
+// (validity), and rounds up the time that a caller has to wait (remaining).
 package wire
 
 import (
@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Header names that are not Go's own.
+// Headers that the Go library does not define.
 const (
 	HeaderLease             = "Fencelock-Lease" // a lease id, for /leases/current
 	HeaderFencingToken      = "Fencing-Token"
@@ -19,8 +19,8 @@ const (
 	HeaderPrefer            = "Prefer"
 	HeaderPreferenceApplied = "Preference-Applied"
 	HeaderRequestID         = "X-Request-Id"
-	HeaderResource          = "Fencelock-Resource" // the resource of the path, percent-encoded, where no proxy changes it
-	HeaderServer            = "Fencelock-Server"   // the name of the server that answered
+	HeaderResource          = "Fencelock-Resource" // the resource of the path, percent-encoded: proxies may change a path, but not this header
+	HeaderServer            = "Fencelock-Server"   // the name of the server that responded
 )
 
 // Media types.
@@ -32,8 +32,8 @@ const (
 // BreakRequest is the body of POST /breaks: exactly one of FencingToken and Any.
 type BreakRequest struct {
 	Resource     string `json:"resource"`
-	FencingToken int64  `json:"fencing_token,omitempty"` // of the lease to break, and no other
-	Any          bool   `json:"any,omitempty"`           // whatever lease is there, and repeated the next one, too
+	FencingToken int64  `json:"fencing_token,omitempty"` // the token of the lease to break; no other lease is broken
+	Any          bool   `json:"any,omitempty"`           // breaks any lease; a repeated request may break the next one
 }
 
 // AcquireRequest is the body of POST /locks: for one resource, or for several
@@ -41,13 +41,13 @@ type BreakRequest struct {
 type AcquireRequest struct {
 	Resource  string   `json:"resource,omitempty"`
 	Resources []string `json:"resources,omitempty"` // instead of Resource
-	Slots     int      `json:"slots,omitempty"`     // asks for one of this many slots of Resource; 0 for none
-	TTLMS     *int64   `json:"ttl_ms,omitempty"`    // nil asks for the server's default
-	WaitMS    *int64   `json:"wait_ms,omitempty"`   // nil tries once, as 0 does
-	// MinHoldMS keeps the resource taken for so long from the grant, though the lease
-	// is released before; 0 to TTLMS.
+	Slots     int      `json:"slots,omitempty"`     // requests one of this many slots of Resource; 0 requests the resource itself
+	TTLMS     *int64   `json:"ttl_ms,omitempty"`    // nil means the server's default
+	WaitMS    *int64   `json:"wait_ms,omitempty"`   // nil and 0 mean a single try
+	// MinHoldMS keeps the resource taken for this long from the grant, even if the lease is released
+	// earlier; 0 to TTLMS.
 	MinHoldMS *int64 `json:"min_hold_ms,omitempty"`
-	// MaxHoldMS ends extensions so long after the grant; at least TTLMS, 0 leaves it to the server.
+	// MaxHoldMS is how long after the grant extensions end; at least TTLMS, 0 means the server's limit.
 	MaxHoldMS *int64          `json:"max_hold_ms,omitempty"`
 	Holder    string          `json:"holder,omitempty"`   // a public label
 	Metadata  json.RawMessage `json:"metadata,omitempty"` // any JSON value, public
@@ -55,23 +55,23 @@ type AcquireRequest struct {
 
 // ExtendRequest is the body of POST /leases/current/extend.
 type ExtendRequest struct {
-	TTLMS *int64 `json:"ttl_ms,omitempty"` // nil gives the lease its own TTL again
+	TTLMS *int64 `json:"ttl_ms,omitempty"` // nil restarts the lease's last TTL
 }
 
-// What an operation of a batch does.
+// The operations of a batch.
 const (
 	OperationAcquire = "acquire" // as POST /locks, without wait_ms
 	OperationExtend  = "extend"  // as POST /leases/current/extend
 	OperationRelease = "release" // as DELETE /leases/current
 )
 
-// Batch is the body of POST /locks/batch: 1 to 128 operations, which are independent of
-// each other and done in no order.
+// Batch is the body of POST /locks/batch: 1 to 128 operations, which are independent of each other and are
+// done in no particular order.
 type Batch struct {
 	Operations []BatchOperation `json:"operations"`
 }
 
-// BatchOperation is one of them. IdempotencyKey is for an acquire, LeaseID for the others.
+// BatchOperation is one operation. IdempotencyKey is for an acquire, LeaseID for the others.
 type BatchOperation struct {
 	Operation      string          `json:"operation"`
 	IdempotencyKey string          `json:"idempotency_key,omitempty"`
@@ -79,12 +79,12 @@ type BatchOperation struct {
 	Body           json.RawMessage `json:"body,omitempty"` // an AcquireRequest or ExtendRequest
 }
 
-// BatchResults is the answer to a batch, with the results in the order of its operations.
+// BatchResults is the response to a batch, with the results in the order of its operations.
 type BatchResults struct {
 	Results []BatchResult `json:"results"`
 }
 
-// BatchResult is what the single request would have been answered.
+// BatchResult is the response that the single request would get.
 type BatchResult struct {
 	Status      int             `json:"status"`
 	RetryAfterS int64           `json:"retry_after_s,omitempty"` // seconds, as in Retry-After
@@ -93,56 +93,54 @@ type BatchResult struct {
 
 // The kinds of leases.
 const (
-	KindLease  = "lease"  // of one resource
-	KindBundle = "bundle" // of several
+	KindLease  = "lease"  // a lease of one resource
+	KindBundle = "bundle" // a lease of several
 )
 
-// Lease is a grant as its holder sees it. A bundle has Resources in place of
-// Resource and FencingToken.
+// Lease is a grant as its holder sees it. A bundle has Resources instead of Resource and FencingToken.
 type Lease struct {
 	Kind               string          `json:"kind"`
 	Resource           string          `json:"resource,omitempty"`
-	Slot               int             `json:"slot,omitempty"` // of a lease of one of several slots, whose name is Resource
+	Slot               int             `json:"slot,omitempty"` // the number of a slot, whose name is Resource; 0 for other leases
 	LeaseID            string          `json:"lease_id"`       // secret
 	FencingToken       int64           `json:"fencing_token,omitempty"`
-	FencingProof       string          `json:"fencing_proof,omitempty"` // where the server has a key for it
+	FencingProof       string          `json:"fencing_proof,omitempty"` // present if the server has a key for it
 	Resources          LeaseParts      `json:"resources,omitempty"`     // in the order of their names
 	TTLMS              int64           `json:"ttl_ms"`
 	ValidityMS         int64           `json:"validity_ms"`
-	WaitedMS           int64           `json:"waited_ms"`             // before the server asked the nodes for this grant
+	WaitedMS           int64           `json:"waited_ms"`             // how long the request waited before the server requested this grant
 	MaxHoldRemainingMS *int64          `json:"max_hold_remaining_ms"` // null if unbounded
 	Holder             string          `json:"holder"`
-	Metadata           json.RawMessage `json:"metadata"` // null if none was given
+	Metadata           json.RawMessage `json:"metadata"` // null if the request had none
 }
 
-// Released is the answer to a release before the lease's min hold (200; 204 otherwise).
+// Released is the response to a release before the end of the lease's min hold (200; otherwise it is 204).
 type Released struct {
-	TakenForMS int64 `json:"taken_for_ms"` // for how long the resources stay taken
+	TakenForMS int64 `json:"taken_for_ms"` // how long the resources stay taken
 }
 
-// LeaseParts are the resources of a lease of several.
+// LeaseParts are the resources of a bundle.
 type LeaseParts []LeasePart
 
-// LeasePart is one resource of a lease of several, with the token that is its own.
+// LeasePart is one resource of a bundle, with its own token.
 type LeasePart struct {
 	Resource     string `json:"resource"`
 	FencingToken int64  `json:"fencing_token"`
 	FencingProof string `json:"fencing_proof,omitempty"`
 }
 
-// Lock is what anyone may see of a resource. A free one has Resource, Held and
-// the queue only.
+// Lock is the public state of a resource. A free resource has only Resource, Held and the queue.
 type Lock struct {
 	Resource     string          `json:"resource"`
 	Held         bool            `json:"held"`
 	Holder       *string         `json:"holder,omitempty"`
 	FencingToken int64           `json:"fencing_token,omitempty"`
 	RemainingMS  *int64          `json:"remaining_ms,omitempty"`
-	TTLMS        *int64          `json:"ttl_ms,omitempty"` // what the lease was last given
+	TTLMS        *int64          `json:"ttl_ms,omitempty"` // the lease's last TTL
 	HeldMS       *int64          `json:"held_ms,omitempty"`
 	Metadata     json.RawMessage `json:"metadata,omitempty"`
-	Waiters      int             `json:"waiters"` // how many wait in the queue
-	Queue        []Waiter        `json:"queue"`   // the first of them, first in the queue first
+	Waiters      int             `json:"waiters"` // the number of requests in the queue
+	Queue        []Waiter        `json:"queue"`   // the first of them, in the order of the queue
 }
 
 // Waiter is a place in the queue.
@@ -151,10 +149,61 @@ type Waiter struct {
 	WaitingMS int64  `json:"waiting_ms"`
 }
 
-// LockPage is the answer to GET /locks.
+// LockPage is the response to GET /locks.
 type LockPage struct {
 	Locks      []Lock `json:"locks"`
 	NextCursor string `json:"next_cursor,omitempty"` // absent after the last page
+}
+
+// Blocked is the response to GET /blocked: who blocks a name.
+type Blocked struct {
+	Name       string          `json:"name"`
+	Locks      []Lock          `json:"locks"`   // the resource with this name and its slots, if they are held or waited for
+	Holders    []BlockedHolder `json:"holders"` // the chain, nearest first
+	Deadlocks  []Deadlock      `json:"deadlocks"`
+	Unlabelled int             `json:"unlabelled"` // leases and waits without a label, which no chain contains
+	Truncated  bool            `json:"truncated"`  // more exists than was read
+}
+
+// BlockedHolder is a label with all that it holds and waits for.
+type BlockedHolder struct {
+	Holder string `json:"holder"`
+	Holds  []Hold `json:"holds"`
+	Waits  []Wait `json:"waits"`
+}
+
+// Hold is a resource that a holder holds.
+type Hold struct {
+	Resource     string `json:"resource"`
+	FencingToken int64  `json:"fencing_token"`
+	HeldMS       int64  `json:"held_ms"`
+	RemainingMS  int64  `json:"remaining_ms"`
+	Waiters      int    `json:"waiters"` // the number of requests in its queue
+}
+
+// Wait says that Holder waits for Resource, which HeldBy holds.
+type Wait struct {
+	Holder       string `json:"holder"`
+	Resource     string `json:"resource"`
+	Position     int    `json:"position"` // in the queue; the first is 1
+	WaitingMS    int64  `json:"waiting_ms"`
+	HeldBy       string `json:"held_by"`       // "" if the lease has no label
+	FencingToken int64  `json:"fencing_token"` // of the lease that holds Resource
+}
+
+// Deadlock is two or more holders that wait for each other.
+type Deadlock struct {
+	DeadlockedMS int64        `json:"deadlocked_ms"` // since the last wait began
+	Waits        []Wait       `json:"waits"`         // in the order of the circle, beginning with the wait that began last
+	Break        LeaseToBreak `json:"break"`
+}
+
+// LeaseToBreak is the lease that an operator should break to resolve a deadlock: the lease of the holder
+// whose wait began last.
+type LeaseToBreak struct {
+	Resource     string `json:"resource"`
+	FencingToken int64  `json:"fencing_token"`
+	Holder       string `json:"holder"`
 }
 
 // Record is a guarded record.
@@ -178,7 +227,7 @@ type RecordSummary struct {
 	Version      int64  `json:"version"`
 }
 
-// HistoryPage is the answer to GET /history, newest first.
+// HistoryPage is the response to GET /history, newest first.
 type HistoryPage struct {
 	Resource   string    `json:"resource"`
 	Attempts   []Attempt `json:"attempts"`
@@ -188,14 +237,14 @@ type HistoryPage struct {
 // Attempt is a write or a claim, accepted or refused.
 type Attempt struct {
 	FencingToken int64     `json:"fencing_token"`
-	HighestToken int64     `json:"highest_token"` // what the token was compared with
+	HighestToken int64     `json:"highest_token"` // the mark with which the token was compared
 	Kind         string    `json:"kind"`          // write, claim
 	Accepted     bool      `json:"accepted"`
 	Version      int64     `json:"version"`
 	At           time.Time `json:"at"`
 }
 
-// Activity is the response to GET /activity: what one server remembers of its last hour.
+// Activity is the response to GET /activity: one server's last hour.
 type Activity struct {
 	Minutes     []ActivityMinute    `json:"minutes"`      // the oldest first
 	Contended   []ContendedResource `json:"contended"`    // the one waited for most comes first
@@ -223,35 +272,35 @@ type HeldResource struct {
 	HeldMS   int64  `json:"held_ms"`
 }
 
-// Caller is the answer to GET /whoami.
+// Caller is the response to GET /whoami.
 type Caller struct {
-	Name  string `json:"name"`  // "" where there is no access control
-	Rules []Rule `json:"rules"` // the first whose prefix fits a resource decides; no right without one
+	Name  string `json:"name"`  // "" without access control
+	Rules []Rule `json:"rules"` // the first rule whose prefix matches decides; without one there is no right
 }
 
 // Rule gives a right over the resources that begin with a prefix.
 type Rule struct {
 	Prefix string `json:"prefix"`
-	Right  string `json:"right"` // none, read, acquire, admin: each contains the ones before it
+	Right  string `json:"right"` // none, read, acquire or admin; each contains the previous ones
 }
 
-// Health is the answer to GET /healthz.
+// Health is the response to GET /healthz.
 type Health struct {
 	Status string `json:"status"` // ok
 }
 
-// Ready is the answer to GET /readyz, with 200 as with 503.
+// Ready is the response to GET /readyz, with status 200 or 503.
 type Ready struct {
 	Ready  bool   `json:"ready"`
 	Reason string `json:"reason"` // empty while ready
 	Quorum int    `json:"quorum"`
 	Voting int    `json:"voting"`
 	Nodes  []Node `json:"nodes"`
-	// Sets are the node sets one by one, where there are several; each needs a quorum of its
-	// own, and Quorum and Voting are their sums.
+	// Sets are the node sets, if there are several. Each needs its own quorum; Quorum and Voting are their
+	// sums.
 	Sets []NodeSet `json:"sets,omitempty"`
-	// Guard is the storage of the guarded records; nil for a server without one. It
-	// does not count in Ready, which is about locks.
+	// Guard is the storage of the guarded records; nil if the server has none. It does not affect Ready,
+	// which is about locks.
 	Guard *GuardState `json:"guard,omitempty"`
 }
 
@@ -264,10 +313,10 @@ type NodeSet struct {
 	Nodes  []string `json:"nodes,omitempty"` // their names
 }
 
-// GuardState is the storage of the guarded records as this server sees it.
+// GuardState is the state of the guarded records' storage as this server sees it.
 type GuardState struct {
 	Ready   bool   `json:"ready"`
-	Reason  string `json:"reason"` // why not; empty while ready
+	Reason  string `json:"reason"` // why it is not ready; empty while ready
 	SinceMS int64  `json:"since_ms"`
 }
 
@@ -276,38 +325,37 @@ type Node struct {
 	Name    string `json:"name"`
 	State   string `json:"state"`    // voting, quarantined, unreachable, refused
 	Reason  string `json:"reason"`   // why, and what to do; empty while voting
-	SinceMS int64  `json:"since_ms"` // for how long it has been so
-	WaitMS  int64  `json:"wait_ms"`  // quarantined: what is left of the wait
-	Epoch   int64  `json:"epoch"`    // of its admission record, 0 without one
-	// For people; absent where the node reports none.
+	SinceMS int64  `json:"since_ms"` // how long it has been in this state
+	WaitMS  int64  `json:"wait_ms"`  // if quarantined, the rest of the wait
+	Epoch   int64  `json:"epoch"`    // of its admission record; 0 without one
+	// For display; absent if the node does not report them.
 	Version   string `json:"version,omitempty"`
 	Role      string `json:"role,omitempty"`
-	LastError string `json:"last_error,omitempty"` // why it last did not answer
-	// LastErrorMS is how long ago that was; absent without LastError.
+	LastError string `json:"last_error,omitempty"` // the last error of a request to the node
+	// LastErrorMS is how long ago that error occurred; absent without LastError.
 	LastErrorMS *int64 `json:"last_error_ms,omitempty"`
 }
 
-// ProblemPrefix is what a problem's type begins with; its page is served there.
+// ProblemPrefix is the prefix of every problem's type. The type is the path of the problem's page.
 const ProblemPrefix = "/problems/"
 
-// Problem is every refusal (RFC 9457). The embedded details are there for the
-// problem types that have them.
+// Problem is the body of every refusal (RFC 9457). Only some problem types have the embedded details.
 type Problem struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	Detail string `json:"detail,omitempty"`
 	Field  string `json:"field,omitempty"` // invalid-request: the JSON field, header, or parameter
-	// RequestID is the response's X-Request-Id, under which the server's log has the request.
+	// RequestID is the response's X-Request-Id, which identifies the request in the server's log.
 	RequestID string `json:"request_id,omitempty"`
-	Resource  string `json:"resource,omitempty"` // what it is about, where that is one resource
+	Resource  string `json:"resource,omitempty"` // the resource that the problem is about, if there is one
 	*HeldDetails
 	*WaitDetails
 	*QuorumDetails
 	*StaleDetails
 }
 
-// HeldDetails describe the lease in the way: lock-held, wait-timeout, other-lease.
+// HeldDetails describe the lease that holds the resource: lock-held, wait-timeout, other-lease.
 type HeldDetails struct {
 	Holder       string `json:"holder"`
 	FencingToken int64  `json:"fencing_token,omitempty"` // absent if no quorum agreed on a holder
@@ -315,16 +363,16 @@ type HeldDetails struct {
 	Waiters      int    `json:"waiters"`
 }
 
-// WaitDetails say where in the queue a wait ended: wait-timeout.
+// WaitDetails describe the place in the queue at the end of a wait: wait-timeout.
 type WaitDetails struct {
-	// Queued: the request still has its place; nobody passes it for two seconds, in which
-	// it should come again under its Idempotency-Key.
+	// Queued says that the request keeps its place for two seconds. It should be repeated within this time,
+	// under its Idempotency-Key.
 	Queued   bool  `json:"queued"`
 	Position int   `json:"position"` // place in the queue when the wait ended; 1 is the first
 	WaitedMS int64 `json:"waited_ms"`
 }
 
-// QuorumDetails say why there was no quorum: no-quorum.
+// QuorumDetails describe why there was no quorum: no-quorum.
 type QuorumDetails struct {
 	Asked    int           `json:"asked"`
 	Answered int           `json:"answered"`
@@ -339,7 +387,7 @@ type NodeOutcome struct {
 	Reason string `json:"reason"`
 }
 
-// StaleDetails say which token was refused: stale-token.
+// StaleDetails describe the refused token: stale-token.
 type StaleDetails struct {
 	Presented    int64 `json:"presented"`
 	HighestToken int64 `json:"highest_token"`

@@ -1,7 +1,6 @@
-// Command compare runs the module's Go benchmarks at the merge base and in the
-// working tree, in alternation, and compares them by ratio. What both share, a
-// busy machine above all, cancels out; absolute times are never compared with
-// those of another day.
+// Command compare runs the module's Go benchmarks at the merge base and in the working tree, in
+// alternation, and compares the two by ratio. Whatever affects both sides, above all a busy
+// machine, cancels out. It never compares absolute times with those of another day.
 package main
 
 import (
@@ -105,7 +104,7 @@ func (c *comparison) run(ctx context.Context) (err error) {
 	return c.judge(ctx)
 }
 
-// mergeBase is what to compare with.
+// mergeBase returns the commit to compare with.
 func (c *comparison) mergeBase(ctx context.Context) (string, error) {
 	if c.base != "" {
 		return git(ctx, c.root, "rev-parse", "--verify", c.base+"^{commit}")

@@ -24,8 +24,8 @@ type comparison struct {
 	old, fresh gobench.Samples
 }
 
-// pair is a package's test program on both sides; base is "" for a package that
-// was not there yet.
+// pair is a package's test program on both sides; base is "" if the package does not exist at the
+// base.
 type pair struct{ pkg, folder, base, head string }
 
 func output(ctx context.Context, dir, name string, args ...string) (string, error) {
@@ -65,7 +65,8 @@ func hasBenchmark(file string) bool {
 	return err == nil && benchmark.Match(text)
 }
 
-// build compiles the test programs of both sides, so that no round pays for it.
+// build compiles the test programs of both sides before the first round, so that no round
+// includes compiling.
 func (c *comparison) build(ctx context.Context, base string) error {
 	dirs, err := packages(ctx, c.root)
 	if err != nil {
@@ -93,8 +94,8 @@ func (c *comparison) build(ctx context.Context, base string) error {
 	return nil
 }
 
-// alternate runs base, head, base, head, …, and every second round the other
-// way round, so that neither side always comes first.
+// alternate runs base and head in turn, and swaps their order in every second round, so that
+// neither side always comes first.
 func (c *comparison) alternate(ctx context.Context) error {
 	c.old, c.fresh = gobench.Samples{}, gobench.Samples{}
 	for round := range c.rounds {
@@ -122,7 +123,7 @@ type side struct {
 
 func (c *comparison) once(ctx context.Context, p pair, s side) (err error) {
 	if _, err := os.Stat(s.program); errors.Is(err, os.ErrNotExist) {
-		return nil // no tests there
+		return nil // the package has no tests on this side
 	}
 	out, err := output(ctx, p.folder, s.program, "-test.run", "^$", "-test.bench", c.bench, "-test.skip", c.skip,
 		"-test.benchmem", "-test.benchtime", c.benchtime.String(), "-test.timeout", "10m")
@@ -141,7 +142,7 @@ func (c *comparison) once(ctx context.Context, p pair, s side) (err error) {
 	return err
 }
 
-// benchstat prints the well-known table.
+// benchstat prints the table that Go developers know.
 func (c *comparison) benchstat(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, "go", "tool", "benchstat",
 		"base="+filepath.Join(c.dir, "base.txt"), "head="+filepath.Join(c.dir, "head.txt"))

@@ -155,6 +155,7 @@ func crowdOf(t *testing.T, callers int, call func(ctx context.Context, i int)) (
 // TestSoakAlertsFire does to real servers and nodes what each alert watches for, and has a
 // real Prometheus evaluate the shipped rules.
 func TestSoakAlertsFire(t *testing.T) {
+	testenv.Soak(t, "an alert that does not fire in a real Prometheus")
 	dir := t.TempDir()
 	library, err := chaos.BuildShim(dir)
 	if err != nil {
@@ -170,7 +171,7 @@ func TestSoakAlertsFire(t *testing.T) {
 	database := testenv.StartPostgres(t)
 	keys := filepath.Join(dir, "keys")
 	writeFile(t, keys, "k1 "+strings.Repeat("a1", 32)+"\n")
-	single := start(t, "FENCELOCK_DATA="+filepath.Join(dir, "data"), "FENCELOCK_DATABASE_URL="+database.OwnerURL(),
+	single := startLimited(t, 256, "FENCELOCK_DATA="+filepath.Join(dir, "data"), "FENCELOCK_DATABASE_URL="+database.OwnerURL(),
 		"FENCELOCK_LEASE_KEY_FILE="+keys, "FENCELOCK_MAX_WAITERS=20", "FENCELOCK_MAX_RECORDS=1", "FENCELOCK_NODE_TIMEOUT=1s")
 	settings := []string{redisAddrs(nodes), "FENCELOCK_NODE_TIMEOUT=3s", "FENCELOCK_NODE_DOWN_AFTER=3s", fmt.Sprint("FENCELOCK_ADMIN_LISTEN=127.0.0.1:", testenv.FreePort(t))}
 	quorum := start(t, append(settings, "FENCELOCK_BOOTSTRAP=new")...)
@@ -215,6 +216,8 @@ func (m *monitor) callers(p *process) {
 	m.await("FencelockWaitersNearLimit", "FencelockWaitP99")
 	endFull()
 	endSlow()
+	idleConnections(m.t, strings.TrimPrefix(p.url, "http://"), 180)
+	m.await("FencelockConnectionsNearLimit")
 }
 
 // guard: a stale holder, a database that is gone, a file that cannot be used.

@@ -21,25 +21,40 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/waitqueue"
 )
 
-// fleet is servers on three Redis, and how clients reach them.
+// fleet is several servers of one cluster, and how clients reach them.
 type fleet struct {
 	t       *testing.T
-	nodes   []*testenv.Redis
+	nodes   []*testenv.Redis // of startFleet
 	env     []string
 	ports   []int
 	servers []*process
-	program string // that is started; "" for this version
+	program string       // that is started; "" for this version
+	tls     *http.Client // that trusts the servers' certificates; nil over plain HTTP
 	machine *testenv.Lateness
 }
 
-func startFleet(t *testing.T, servers int) *fleet {
+// newFleet starts servers with these settings; their cluster is new.
+func newFleet(t *testing.T, servers int, env ...string) *fleet {
 	t.Helper()
-	f := &fleet{t: t, machine: testenv.MeasureLateness(t), nodes: testenv.StartRedisN(t, 3), ports: make([]int, servers), servers: make([]*process, servers)}
-	f.env = []string{redisAddrs(f.nodes), "FENCELOCK_NODE_DOWN_AFTER=3s", "FENCELOCK_ALLOWED_HOSTS=fencelock"}
+	return newFleetOver(t, nil, servers, env...)
+}
+
+func newFleetOver(t *testing.T, tls *http.Client, servers int, env ...string) *fleet {
+	t.Helper()
+	f := &fleet{t: t, machine: testenv.MeasureLateness(t), ports: make([]int, servers), servers: make([]*process, servers), env: env, tls: tls}
 	for i := range f.servers {
 		f.ports[i] = testenv.FreePort(t)
 		f.start(i, "FENCELOCK_BOOTSTRAP=new")
 	}
+	return f
+}
+
+// startFleet starts servers on three Redis, which a balancer may reach by its name.
+func startFleet(t *testing.T, servers int) *fleet {
+	t.Helper()
+	nodes := testenv.StartRedisN(t, 3)
+	f := newFleet(t, servers, redisAddrs(nodes), "FENCELOCK_NODE_DOWN_AFTER=3s", "FENCELOCK_ALLOWED_HOSTS=fencelock")
+	f.nodes = nodes
 	return f
 }
 
@@ -49,8 +64,17 @@ func (f *fleet) start(i int, more ...string) {
 	if f.program != "" {
 		cmd.Path = f.program
 	}
-	f.servers[i] = startCommand(f.t, "http", http.DefaultClient, cmd)
+	scheme, by := f.over()
+	f.servers[i] = startCommand(f.t, scheme, by, cmd)
 	f.servers[i].untilReady()
+}
+
+// over is how the servers are reached.
+func (f *fleet) over() (scheme string, by *http.Client) {
+	if f.tls != nil {
+		return "https", f.tls
+	}
+	return "http", http.DefaultClient
 }
 
 func (f *fleet) address(i int) string { return fmt.Sprintf("127.0.0.1:%d", f.ports[i]) }
@@ -58,8 +82,9 @@ func (f *fleet) address(i int) string { return fmt.Sprintf("127.0.0.1:%d", f.por
 // direct are the servers' own URLs.
 func (f *fleet) direct() string {
 	urls := make([]string, len(f.ports))
+	scheme, _ := f.over()
 	for i := range f.ports {
-		urls[i] = "http://" + f.address(i)
+		urls[i] = scheme + "://" + f.address(i)
 	}
 	return strings.Join(urls, ",")
 }
@@ -317,6 +342,7 @@ func TestRollingRestartKeepsTheQueue(t *testing.T) {
 // the callers have waited for longer than any of these. And it freezes each of the servers
 // before it is replaced: then its waiters come back to their places before the lock is free.
 func TestSoakRollingRestarts(t *testing.T) {
+	testenv.Soak(t, "a restart behind a balancer that costs a waiter its place")
 	for name, reach := range map[string]func(*fleet) string{
 		"direct": (*fleet).direct, "nginx": (*fleet).nginx, "haproxy": (*fleet).haproxy, "nginx's defaults": (*fleet).bareNginx,
 	} {
@@ -356,7 +382,7 @@ func (f *fleet) awaitUse(i int, url string) {
 		return // clients find it themselves
 	}
 	name := answeredBy(f.t, "http://"+f.address(i))
-	testenv.Eventually(f.t, 30*time.Second, func() error {
+	testenv.Eventually(f.t, patience, func() error {
 		if by := answeredBy(f.t, own); by != name {
 			return fmt.Errorf("%q answers, and not %q", by, name)
 		}

@@ -17,6 +17,7 @@ import (
 // keys, which end at once, and so banks places. It uses them one after the other while
 // somebody else waits: one a server goes first, as if it had waited there.
 func TestPlacesAreNotBanked(t *testing.T) {
+	testenv.Long(t, "a place in the queue that is kept for nobody")
 	t.Parallel()
 	for name, c := range map[string]struct {
 		servers int

@@ -109,6 +109,7 @@ func TestBootstrap(t *testing.T) {
 // The two that are left may know the last tokens, but are no quorum, and so
 // nothing is granted until an operator gives up the two.
 func TestBootstrapForce(t *testing.T) {
+	testenv.Long(t, "a forced bootstrap that trusts what it should not")
 	t.Parallel()
 	nodes := testenv.StartRedisN(t, 5)
 	env := manual(nodes)

@@ -7,6 +7,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
+	"io"
 	"net"
 	"net/url"
 	"os"
@@ -116,6 +117,7 @@ func TestCheckOfWhatIsGood(t *testing.T) {
 
 // Over TLS most is wrong with certificates, and starting the node does not help.
 func TestCheckOfRedisOverTLS(t *testing.T) {
+	testenv.Long(t, "a node over TLS that check does not understand")
 	t.Parallel()
 	good := testenv.StartRedis(t, append(healthyNode(), testenv.WithTLS(), testenv.WithPassword("s3cret"), testenv.WithConfig("bind 127.0.0.1 127.1.2.3"))...)
 	wantsCertificate := testenv.StartRedis(t, testenv.WithTLS(), testenv.WithConfig("maxmemory 100mb"))
@@ -152,6 +154,15 @@ func TestCheckOfRedisOverTLS(t *testing.T) {
 	}
 }
 
+// A misspelt variable is named by a server that does not start for another reason, too.
+func TestServeNamesAMisspeltVariableBesideAnotherError(t *testing.T) {
+	t.Parallel()
+	code, said := outcome(t, []string{"FENCELOCK_MAXTTL=10s", "FENCELOCK_DEFAULT_TTL=nonsense"}, "serve")
+	if code != cli.ExitUsage || !strings.Contains(said, "FENCELOCK_DEFAULT_TTL") || !strings.Contains(said, "did you mean FENCELOCK_MAX_TTL?") {
+		t.Errorf("code %d:\n%s", code, said)
+	}
+}
+
 func TestCheckOfRedis(t *testing.T) {
 	t.Parallel()
 	evicts := testenv.StartRedis(t, testenv.WithConfig("maxmemory 100mb", "maxmemory-policy allkeys-lru"))
@@ -172,6 +183,9 @@ func TestCheckOfRedis(t *testing.T) {
 	if strings.Contains(got.out, "secret-password") {
 		t.Error("a password is shown")
 	}
+	clustered := testenv.StartRedis(t, testenv.WithConfig("cluster-enabled yes"))
+	_, report = checks(t, 1, "FENCELOCK_REDIS_ADDRS="+clustered.Addr())
+	finds(t, report, check.Wrong, clustered.Addr(), "it runs in cluster mode")
 	for _, r := range []*testenv.Redis{evicts, shared} {
 		r.Kill()
 	}
@@ -210,7 +224,7 @@ func TestCheckOfTheCluster(t *testing.T) {
 		t.Errorf("a node is named %d times in\n%s", n, got.out)
 	}
 	_, report = checks(t, 1, append(changeOf(five, nil), "FENCELOCK_MAX_TTL=20s")...)
-	finds(t, report, check.Wrong, "FENCELOCK_REDIS_ADDRS", "set 1 votes by a map of other node sets (generation 1)")
+	finds(t, report, check.Wrong, "FENCELOCK_REDIS_ADDRS", "set 1 belongs to a cluster with other node sets (generation 1)")
 }
 
 func TestCheckOfPorts(t *testing.T) {
@@ -256,6 +270,9 @@ func TestCheckOfPostgres(t *testing.T) {
 	_, report := checks(t, 1, data, "FENCELOCK_DATABASE_URL="+pg.URL())
 	finds(t, report, check.Wrong, postgresVariable, "fsync is off")
 	finds(t, report, check.Risky, postgresVariable, "is a superuser")
+
+	_, report = checks(t, 1, "FENCELOCK_STORE="+testenv.PgBouncer(t, pg.URL(), "transaction"))
+	finds(t, report, check.Risky, "FENCELOCK_STORE", "only every 15s after a failure")
 
 	name := "ascii_" + strings.ToLower(t.Name())
 	change(t, pg.URL(), "CREATE DATABASE "+name+" ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
@@ -413,4 +430,47 @@ func TestCheckOfClocks(t *testing.T) {
 	_, report = checks(t, cli.ExitRisky, redisAddrs(nodes), "FENCELOCK_NODE_TIMEOUT=2s", "FENCELOCK_NODE_DOWN_AFTER=2s")
 	finds(t, report, check.Risky, late.Addr(), "ahead of that of "+nodes[0].Addr()[:9])
 	finds(t, report, check.Risky, "this machine's clock", "it differs by up to 1m0")
+}
+
+// Two different Redis behind one address have two sets of locks.
+func TestCheckSeesTwoRedisBehindOneAddress(t *testing.T) {
+	t.Parallel()
+	nodes := testenv.StartRedisN(t, 2, healthyNode()...)
+	balancer := balance(t, nodes[0].Addr(), nodes[1].Addr())
+	_, report := checks(t, cli.ExitFailed, "FENCELOCK_REDIS_ADDRS="+balancer)
+	finds(t, report, check.Wrong, balancer, "different Redis servers respond at this address")
+	_, report = checks(t, cli.ExitRisky, "FENCELOCK_REDIS_ADDRS="+balance(t, nodes[0].Addr())) // one node
+	if report.Count(check.Wrong) > 0 {
+		t.Errorf("one server behind a balancer: %+v", report.Findings)
+	}
+}
+
+// balance is an address whose connections lead to the targets in turn.
+func balance(t *testing.T, targets ...string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for i := 0; ; i++ {
+			from, err := l.Accept()
+			if err != nil {
+				return
+			}
+			to, err := net.Dial("tcp", targets[i%len(targets)])
+			if err != nil {
+				_ = from.Close()
+				continue
+			}
+			for a, b := range map[net.Conn]net.Conn{from: to, to: from} {
+				go func() {
+					_, _ = io.Copy(a, b)
+					_ = a.Close()
+				}()
+			}
+		}
+	}()
+	return l.Addr().String()
 }

@@ -85,12 +85,13 @@ func (c *page) picture(name string) {
 // TestConsoleFits shows the console from a small phone to a large screen: everything
 // has its place and can be read, named and reached in both colour schemes.
 func TestConsoleFits(t *testing.T) {
+	testenv.Long(t, "a console that is wider than its window")
 	t.Parallel()
 	nodes := testenv.StartRedisN(t, 3)
 	p := start(t, redisAddrs(nodes), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_MAX_TTL=3h", "FENCELOCK_NODE_DOWN_AFTER=3s")
 	c := openConsole(t, p)
 	c.expect("status of 501") // no guarded records
-	widths := []int64{320, 375, 768, 901, 1024, 1280, 1600}
+	widths := []int64{320, 375, 390, 768, 901, 1024, 1280, 1440, 1600}
 	c.wait("it says that nothing is locked", `document.querySelector('#empty').innerText == 'No resource is locked.' && document.querySelector('#counts').innerText == '0 held'`)
 	c.audit("without locks")
 	for _, width := range widths {
@@ -106,6 +107,8 @@ func TestConsoleFits(t *testing.T) {
 	for i := range 3 {
 		p.waitsFor(waits, "orders/1000", fmt.Sprint("next-", i), 10*time.Minute, 10*time.Minute)
 	}
+	p.waitsFor(waits, "orders/1037", "worker-2.eu-central-1.example.com", 10*time.Minute, 10*time.Minute)
+	p.waitsFor(waits, "orders/1074", "worker-1.eu-central-1.example.com", 10*time.Minute, 10*time.Minute)
 	nodes[2].Kill()
 	c.wait("the node that is away is shown", `document.querySelector('#strip').innerText.includes('unreachable')`)
 	c.wait("who waits is shown", `document.querySelector('#rows .waits')?.innerText == '3'`)
@@ -113,6 +116,7 @@ func TestConsoleFits(t *testing.T) {
 		{"locks", "#/locks", `document.querySelectorAll('#rows tr').length == 8`},
 		{"groups", "#/locks?group=1&open=orders/", `document.querySelectorAll('#rows tr').length == 9 && document.querySelectorAll('#rows tr.group').length == 2`},
 		{"lock", "#/locks/orders%2F1000", `document.querySelectorAll('#queue li').length == 3 && document.querySelector('#record').innerText.includes('no guarded records')`},
+		{"blocked", "#/blocked", `document.querySelectorAll('#deadlocks article').length == 1 && document.querySelectorAll('#chain tbody tr').length == 6`},
 		{"contention", "#/contention", `document.querySelectorAll('#waiters tbody tr').length == 3 && document.querySelectorAll('.plot rect').length == 180`},
 		{"nodes", "#/nodes", `document.querySelectorAll('.node-table tbody tr').length == 3`},
 		{"race", "#/race", `!document.querySelector('#run').disabled && !document.querySelector('#page-race').hidden`},
@@ -122,6 +126,9 @@ func TestConsoleFits(t *testing.T) {
 		for _, width := range widths {
 			c.run("resize", chromedp.EmulateViewport(width, 800))
 			c.layout(fmt.Sprintf("%s at %d", at.name, width))
+			if at.name == "lock" {
+				c.wait(fmt.Sprint("a lock beside the list if there is room, else alone, at ", width), fmt.Sprintf(`document.querySelector('#detail').checkVisibility() && document.querySelector('#table').checkVisibility() == %t`, width >= 1280))
+			}
 			if width == widths[0] || width == widths[len(widths)-1] {
 				c.audit(fmt.Sprintf("%s at %d", at.name, width))
 			}
@@ -149,6 +156,7 @@ func TestConsoleFits(t *testing.T) {
 
 // TestConsolePictures shows what the picture of the documentation shows, and takes it.
 func TestConsolePictures(t *testing.T) {
+	testenv.Long(t, "a console that the pictures of the documentation do not show")
 	t.Parallel()
 	nodes := testenv.StartRedisN(t, 3)
 	p := start(t, redisAddrs(nodes), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_MAX_TTL=1h", "FENCELOCK_NODE_DOWN_AFTER=3s")
@@ -178,6 +186,7 @@ func TestConsolePictures(t *testing.T) {
 
 // The scripts find what they are there for.
 func TestConsoleAuditFinds(t *testing.T) {
+	testenv.Long(t, "that the audit of the console's page finds nothing any more")
 	t.Parallel()
 	c := openConsole(t, start(t))
 	c.eval(`document.querySelector('#say').textContent = 'x'; 0`, nil)

@@ -24,6 +24,7 @@ const consoleMostCPU = 0.02
 // What the opening costs (a listing by the page, and one by the server) counts
 // too. FENCELOCK_TEST_COST_WINDOW=1m measures for longer.
 func TestSoakConsoleCost(t *testing.T) {
+	testenv.Soak(t, "what an open console costs a server")
 	window := 5 * time.Second
 	if text := os.Getenv("FENCELOCK_TEST_COST_WINDOW"); text != "" {
 		var err error

@@ -22,6 +22,7 @@ import (
 // TestConsoleSaysWhatItDoesNotKnow takes the quorum away under the page, opens it
 // without one, and gives it back. What is not known is never shown as free, empty or live.
 func TestConsoleSaysWhatItDoesNotKnow(t *testing.T) {
+	testenv.Long(t, "a console that guesses while a server is away")
 	t.Parallel()
 	nodes := testenv.StartRedisN(t, 3)
 	p := start(t, redisAddrs(nodes), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_MAX_TTL=6s", "FENCELOCK_DEFAULT_TTL=6s", "FENCELOCK_NODE_DOWN_AFTER=600ms")
@@ -102,6 +103,7 @@ func (p *process) holds(ctx context.Context, resource string) {
 // TestConsoleShowsTheGuard takes the storage of the guarded records away. Locks still
 // work, and no record is said to be absent.
 func TestConsoleShowsTheGuard(t *testing.T) {
+	testenv.Long(t, "a console that shows a guard's refusals wrongly")
 	t.Parallel()
 	pg := testenv.StartPostgres(t)
 	p := start(t, "FENCELOCK_DATABASE_URL="+pg.URL(), "FENCELOCK_MAX_TTL=1h")
@@ -199,6 +201,7 @@ func TestConsoleFinds(t *testing.T) {
 // TestConsoleFindsWhatNoEventTold: a lease ends whose server has stopped, and the page does not
 // list the locks again.
 func TestConsoleFindsWhatNoEventTold(t *testing.T) {
+	testenv.Long(t, "a lease without an event that the console does not show")
 	t.Parallel()
 	servers := startServers(t, 2, testenv.StartRedisN(t, 1))
 	c := newPage(t, servers[0])
@@ -221,6 +224,7 @@ func TestConsoleFindsWhatNoEventTold(t *testing.T) {
 
 // TestConsoleActivity pauses and filters the activity, lets time run, and copies.
 func TestConsoleActivity(t *testing.T) {
+	testenv.Long(t, "a console's last hour that is wrong")
 	t.Parallel()
 	p := start(t, "FENCELOCK_MAX_TTL=1h")
 	c := newPage(t, p)
@@ -231,14 +235,27 @@ func TestConsoleActivity(t *testing.T) {
 	c.wait("the grant is shown", `document.querySelector('#feed').innerText.includes('granted jobs/1')`)
 	c.click("pause", "#pause")
 	c.wait("it is paused", `document.querySelector('#pause').getAttribute('aria-pressed') == 'true'`)
-	p.acquire(`{"resource":"jobs/2","holder":"w","ttl_ms":3600000}`)
+	second := p.acquire(`{"resource":"jobs/2","holder":"w","ttl_ms":3600000}`)
 	c.wait("what comes is counted, not shown", `document.querySelector('#activity-hint').innerText == 'Paused. New since then: 1.' && !document.querySelector('#feed').innerText.includes('jobs/2')`)
 	c.click("resume", "#pause")
 	c.wait("it is shown", `document.querySelector('#feed').innerText.includes('granted jobs/2')`)
 	p.wants(p.ask(nil, "DELETE", "/leases/current", "", "Fencelock-Lease: "+lease.LeaseID), http.StatusNoContent)
 	c.wait("the release is shown", `document.querySelector('#feed').innerText.includes('released jobs/1')`)
-	c.eval(`document.querySelector('#kinds').value = 'released broken expired'; document.querySelector('#kinds').dispatchEvent(new Event('change')); 0`, nil)
+	c.kinds("released broken expired")
 	c.wait("only ends are shown", `document.querySelectorAll('#feed li').length == 1 && document.querySelector('#feed').innerText.includes('released')`)
+
+	p.wants(p.ask(nil, "POST", "/leases/current/extend", "", "Fencelock-Lease: "+second.LeaseID), http.StatusOK)
+	c.kinds("")
+	c.wait("an extension is shown", `document.querySelector('#feed').innerText.includes('extended jobs/2')`)
+	c.kinds("granted released broken expired waiting left stale-token-refused node gap")
+	c.wait("all but that is shown", `document.querySelectorAll('#feed li').length == 3 && !document.querySelector('#feed').innerText.includes('extended')`)
+	for range 520 { // more events than the page keeps
+		p.wants(p.ask(nil, "POST", "/leases/current/extend", "", "Fencelock-Lease: "+second.LeaseID), http.StatusOK)
+	}
+	last := p.acquire(`{"resource":"jobs/3","holder":"w","ttl_ms":3600000}`)
+	c.wait("extensions do not drive out the others", `document.querySelectorAll('#feed li').length == 4 && document.querySelector('#feed').innerText.includes('granted jobs/1')`)
+	p.wants(p.ask(nil, "DELETE", "/leases/current", "", "Fencelock-Lease: "+last.LeaseID), http.StatusNoContent)
+	c.wait("one lock is left", `document.querySelectorAll('#rows tr').length == 1`)
 
 	c.eval(`window.left = document.querySelector('#rows .ttl .text').innerText; 0`, nil)
 	c.wait("the time left ticks", `document.querySelector('#rows .ttl .text').innerText != window.left`)
@@ -258,20 +275,32 @@ func TestConsoleActivity(t *testing.T) {
 	c.wait("the row has the keyboard", `document.activeElement.innerText == 'jobs/2'`)
 }
 
+// kinds chooses which events the activity shows: "" shows all of them.
+func (c *page) kinds(of string) {
+	c.t.Helper()
+	c.eval(fmt.Sprintf(`{ const kinds = document.querySelector('#kinds'); kinds.value = %q; kinds.dispatchEvent(new Event('change')); } 0`, of), nil)
+	c.wait("such a choice is there", fmt.Sprintf(`document.querySelector('#kinds').value == %q`, of))
+}
+
 // TestConsoleContention shows who waits and for how long, and what the server remembers of its
 // last hour: a resource there leads to its page, and to the command that frees it.
 func TestConsoleContention(t *testing.T) {
+	testenv.Long(t, "a console that counts waiters wrongly")
 	t.Parallel()
 	p := start(t)
 	c := openConsole(t, p)
 	c.look("#/contention")
-	c.wait("nothing happened yet", `document.querySelector('#waiters-hint').innerText == 'No request waits.' && document.querySelector('#hour').innerText.includes('No lease has ended.')`)
+	c.wait("nothing happened yet", `document.querySelector('#waiters-hint').innerText == 'No request waits.' && document.querySelector('#held-hint').innerText == 'No lease is held or has ended.'`)
 	ended := p.acquire(`{"resource":"jobs/7","holder":"first","ttl_ms":60000}`)
 	waits := p.waitsFor(t.Context(), "jobs/7", "second", time.Minute, time.Minute)
 	c.wait("the first who waits", `document.querySelector('#waiters tbody')?.innerText.includes('second')`)
 	p.waitsFor(t.Context(), "jobs/7", "third", time.Minute, time.Minute)
-	c.wait("who waits, for what, and whose it is", `[...document.querySelectorAll('#waiters tbody tr')].map((tr) => [...tr.cells].slice(0, 4).map((td) => td.innerText).join(' ')).join() ==
-		'jobs/7 second 1 first,jobs/7 third 2 first'`)
+	p.waitsFor(t.Context(), "jobs/7", "third", time.Minute, time.Minute)
+	c.wait("who waits, for what, and whose it is: a resource has one row", `[...document.querySelectorAll('#waiters tbody tr')].map((tr) => [0, 1, 3, 4].map((i) => tr.cells[i].innerText).join(' ')).join() ==
+		'jobs/7 3 third × 2, second first'`)
+	c.wait("a lease that is held is among the longest", `[...document.querySelectorAll('#held tbody tr')].map((tr) => [tr.cells[0].innerText, tr.cells[2].innerText].join(' ')).join() == 'jobs/7 held now by first'`)
+	c.eval(`window.held = document.querySelector('#held .for').innerText; 0`, nil)
+	c.wait("for how long that is", `document.querySelector('#held .for').innerText != window.held`)
 	c.eval(`window.waited = document.querySelector('#waiters .for').innerText; 0`, nil)
 	c.wait("for how long", `document.querySelector('#waiters .for').innerText != window.waited`)
 	p.wants(p.ask(nil, "DELETE", "/leases/current", "", "Fencelock-Lease: "+ended.LeaseID), http.StatusNoContent)
@@ -281,7 +310,8 @@ func TestConsoleContention(t *testing.T) {
 	c.wait("the hour has it", `[...document.querySelectorAll('.plot svg')].map((svg) => svg.getAttribute('aria-label')).join().replace('2 a minute', '1 a minute') ==
 		'Grants: 2 in the last hour, at most 1 a minute,Waits, counted when they end: 1 in the last hour, at most 1 a minute,Refused writes: 1 in the last hour, at most 1 a minute'`) // the minute may end between the grants
 	c.wait("a bar is drawn", `[...document.querySelectorAll('.plot rect')].some((bar) => bar.getBBox().height == 48)`)
-	c.wait("the most contended and the longest held", `document.querySelectorAll('#hour .plain-table').length == 2 && [...document.querySelectorAll('#hour a')].every((a) => a.innerText == 'jobs/7')`)
+	c.wait("the most contended and the longest held", `[...document.querySelectorAll('#hour a, #held a')].map((a) => a.innerText).join() == 'jobs/7,jobs/7,jobs/7' &&
+		[...document.querySelectorAll('#held tbody tr')].map((tr) => tr.cells[2].innerText).sort().join() == 'ended,held now by second'`)
 	c.shot("contention")
 	c.eval(`document.querySelector('#hour a').focus(); 0`, nil)
 	c.keys("to the lock", kb.Enter)
@@ -297,6 +327,7 @@ func (c *page) copied(expression string) {
 // Names are in the order in which people count, and a link to a lock leads to its page, also
 // on a phone and after a reload: the keyboard and a screen reader begin there.
 func TestConsoleOrderAndLinks(t *testing.T) {
+	testenv.Long(t, "an order or a link of the console that is wrong")
 	t.Parallel()
 	p := start(t, "FENCELOCK_MAX_TTL=1h") // the locks are held until the last page is shown
 	for _, name := range []string{"job/10", "job/2", "job/02b", "job/1", "job", "jobs"} {

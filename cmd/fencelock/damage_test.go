@@ -64,12 +64,16 @@ func usedFile(t *testing.T) (raw []byte, records, locks map[string]int64) {
 // TestDamagedFile starts servers on damaged files. Each refuses with what to
 // do, or serves the records and higher tokens.
 func TestDamagedFile(t *testing.T) {
+	testenv.Long(t, "a damage of the embedded file that the program does not name")
 	t.Parallel()
 	damagedFiles(t, 4)
 }
 
 // TestSoakDamagedFile tries all of the damages that TestDamagedFile draws from.
-func TestSoakDamagedFile(t *testing.T) { damagedFiles(t, 1) }
+func TestSoakDamagedFile(t *testing.T) {
+	testenv.Soak(t, "a damage of the embedded file beside those that TestDamagedFile draws")
+	damagedFiles(t, 1)
+}
 
 // damagedFiles tries one of every so many damages.
 func damagedFiles(t *testing.T, every int) {
@@ -132,6 +136,7 @@ func damagedFiles(t *testing.T, every int) {
 // The server ends and says why, without calling the file damaged; a server that is started
 // again has every lease that was granted, and larger tokens.
 func TestSoakEachWriteFails(t *testing.T) {
+	testenv.Soak(t, "a write of the embedded file whose failure loses a lease")
 	strace := testenv.Installed(t, "strace", "strace")
 	for _, call := range []string{"pwrite64", "fdatasync"} {
 		for n := 1; n <= 6; n++ {

@@ -20,7 +20,7 @@ import (
 	"github.com/fencelock/fencelock/internal/demo"
 )
 
-// The bounds of --ttl. Below, a busy machine could not stop a worker in time.
+// The bounds of --ttl. With a shorter TTL, a busy machine could not stop a worker in time.
 const (
 	demoMinTTL = 500 * time.Millisecond
 	demoMaxTTL = time.Minute
@@ -67,7 +67,7 @@ Exits with 0 only if round one lost an update and round two prevented it.`,
 	return cmd
 }
 
-// demoWorkerCommand is what the demonstration's workers run.
+// demoWorkerCommand is the command that the demonstration's workers run.
 func demoWorkerCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "demo-worker",
@@ -124,15 +124,15 @@ func runDemo(ctx context.Context, flags demoFlags, stdout io.Writer) error {
 	return nil
 }
 
-// speaksUTF8 follows the locale as POSIX does. Where none is set, as in containers, terminals
-// mostly show UTF-8.
+// speaksUTF8 reports whether the locale uses UTF-8, by the rules of POSIX. If no locale is set, as in
+// containers, it assumes UTF-8, which most terminals show.
 func speaksUTF8() bool {
 	locale := cmp.Or(os.Getenv("LC_ALL"), os.Getenv("LC_CTYPE"), os.Getenv("LANG"), "UTF-8")
 	locale = strings.ToUpper(strings.ReplaceAll(locale, "-", ""))
 	return strings.Contains(locale, "UTF8")
 }
 
-// columnsOf is the width of a terminal, 0 for anything else.
+// columnsOf returns the width of a terminal, 0 for anything else.
 func columnsOf(out io.Writer) int {
 	terminal, ok := out.(*os.File)
 	if !ok || !cli.IsTerminal(out) {
@@ -142,11 +142,11 @@ func columnsOf(out io.Writer) int {
 	return width
 }
 
-// demoPage is the file of --html. It is opened before the run, so that a wrong
-// name does not cost the run.
+// demoPage is the file of --html. It is opened before the run, so that a wrong name is reported before
+// the demonstration begins.
 type demoPage struct {
 	*os.File      // nil without --html
-	created  bool // by us, and still empty
+	created  bool // this process created the file, and it is still empty
 }
 
 func openPage(path string) (*demoPage, error) {
@@ -154,14 +154,14 @@ func openPage(path string) (*demoPage, error) {
 		return &demoPage{}, nil
 	}
 	_, err := os.Stat(path)
-	file, errOpen := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644) //nolint:gosec // a page is there to be looked at
+	file, errOpen := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644) //nolint:gosec // the page is meant to be read by others
 	if errOpen != nil {
 		return nil, fmt.Errorf("--html: %w", errOpen)
 	}
 	return &demoPage{File: file, created: errors.Is(err, os.ErrNotExist)}, nil
 }
 
-// write replaces what is in the file.
+// write replaces the content of the file.
 func (p *demoPage) write(report demo.Report, stdout io.Writer) error {
 	if p.File == nil {
 		return nil
@@ -179,7 +179,7 @@ func (p *demoPage) write(report demo.Report, stdout io.Writer) error {
 
 // discard removes the file if nothing was written to it.
 func (p *demoPage) discard() {
-	_ = p.Close() // also of no file
+	_ = p.Close() // also works without a file
 	if p.created {
 		_ = os.Remove(p.Name())
 	}

@@ -148,6 +148,7 @@ func TestDemoEmbedded(t *testing.T) {
 }
 
 func TestDemoOnRedisAndPostgres(t *testing.T) {
+	testenv.Long(t, "a demo that fails on real Redis and Postgres")
 	t.Parallel()
 	var addrs []string
 	for _, r := range testenv.StartRedisN(t, 5) {
@@ -180,6 +181,7 @@ func TestDemoOnRedisAndPostgres(t *testing.T) {
 
 // TestDemoInterrupted ends it while a worker is stopped.
 func TestDemoInterrupted(t *testing.T) {
+	testenv.Long(t, "a demo that leaves processes when it is interrupted")
 	t.Parallel()
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		t.Run(signal.String(), func(t *testing.T) {
@@ -205,6 +207,7 @@ func TestDemoInterrupted(t *testing.T) {
 
 // TestDemoThatGoesWrong kills the stopped worker: no story, no 0.
 func TestDemoThatGoesWrong(t *testing.T) {
+	testenv.Long(t, "a demo that goes wrong and says nothing")
 	t.Parallel()
 	d := startDemo(t, "--ttl", "2s")
 	d.until("A  is stopped")
@@ -224,6 +227,7 @@ func TestDemoThatGoesWrong(t *testing.T) {
 
 // TestDemoWhoseReaderIsGone is what `fencelock demo | head` does.
 func TestDemoWhoseReaderIsGone(t *testing.T) {
+	testenv.Long(t, "a demo that outlives its terminal")
 	t.Parallel()
 	d := &demoRun{t: t, tmp: t.TempDir()}
 	d.cmd = command(t, []string{"TMPDIR=" + d.tmp}, "demo", "--ttl", "800ms")
@@ -242,6 +246,7 @@ func TestDemoWhoseReaderIsGone(t *testing.T) {
 
 // TestDemoKilled: the kernel ends the children where it can.
 func TestDemoKilled(t *testing.T) {
+	testenv.Long(t, "a demo that leaves processes when it is killed")
 	t.Parallel()
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
 		t.Skip("only Linux tells a process that its parent has died")
@@ -256,6 +261,7 @@ func TestDemoKilled(t *testing.T) {
 }
 
 func TestDemosThatCannotBegin(t *testing.T) {
+	testenv.Long(t, "a demo that cannot begin and does not say why")
 	t.Parallel()
 	for _, c := range []struct {
 		name string

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -93,5 +94,25 @@ func TestComposeFile(t *testing.T) {
 	docker, err := os.ReadFile("../../Dockerfile")
 	if err != nil || len(regexp.MustCompile(`(?m)^ARG (BUILD|BASE)_IMAGE=\S+@sha256:[0-9a-f]{64}$`).FindAll(docker, -1)) != 2 || strings.Contains(string(docker), "\nVOLUME") {
 		t.Errorf("the Dockerfile's images have no digests, or it declares a volume: %v", err)
+	}
+}
+
+// A stopping server ends within 30 s; a container is killed only after that.
+func TestComposeOutlastsAStop(t *testing.T) {
+	t.Parallel()
+	for _, file := range []string{"../docker-compose.yml", "compose-etcd.yml", "compose-postgres.yml"} {
+		_, rest, found := strings.Cut(string(deployFile(t, file)), "stop_grace_period: ")
+		value, _, _ := strings.Cut(rest, " ")
+		if grace, err := time.ParseDuration(value); !found || err != nil || grace <= 30*time.Second {
+			t.Errorf("%s: a grace period of %q, %v", file, value, err)
+		}
+	}
+}
+
+// Two hosts build the same rpm.
+func TestPackagesNameNoHost(t *testing.T) {
+	t.Parallel()
+	if text := string(deployFile(t, "../release/nfpm.yaml")); !strings.Contains(text, "\n  buildhost: localhost") {
+		t.Error("the rpm has the name of the host that builds it")
 	}
 }

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"maps"
@@ -15,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -22,6 +25,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/check"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/server"
@@ -120,8 +124,10 @@ func TestDeploymentFitsTheService(t *testing.T) {
 	if grace := time.Duration(d.number(pod+".terminationGracePeriodSeconds")) * time.Second; grace <= lockcore.MaxWait || grace <= server.DrainTimeout {
 		t.Errorf("the grace period, %s, is not above the longest wait, %s", grace, lockcore.MaxWait)
 	}
-	if least, replicas := ofKind(t, base, "PodDisruptionBudget")[0].number("spec.minAvailable"), d.number("spec.replicas"); least < 1 || least >= replicas {
-		t.Errorf("a budget of %d of %d replicas", least, replicas)
+	budget := ofKind(t, base, "PodDisruptionBudget")[0]
+	labels, _ := ofKind(t, base, "Kustomization")[0].at("labels.0.pairs").(map[string]any) // of the pods
+	if selects, _ := budget.at("spec.selector.matchLabels").(map[string]any); budget.number("spec.maxUnavailable") != 1 || len(selects) == 0 || !maps.Equal(selects, labels) {
+		t.Errorf("a budget %v for pods with %v", budget.at("spec"), labels)
 	}
 	for path, want := range map[string]any{
 		pod + ".securityContext.runAsNonRoot": true, pod + ".automountServiceAccountToken": false, pod + ".enableServiceLinks": false,
@@ -263,7 +269,7 @@ func TestRedisPodsAskForAPassword(t *testing.T) {
 		for _, word := range strings.Fields(line)[1:] {
 			command = append(command, word)
 		}
-		if err := admin.Do(t.Context(), command...).Err(); strings.Contains(line, "PASSWORD") != (err != nil) {
+		if err := admin.Do(t.Context(), command...).Err(); strings.Contains(line, "-SHA256") != (err != nil) {
 			t.Fatalf("%s: %v", line, err) // the example without a password of one's own starts no Redis
 		}
 	}
@@ -281,6 +287,66 @@ func TestRedisPodsAskForAPassword(t *testing.T) {
 		if command := pod.text(container + "." + probe + ".exec.command.2"); !strings.HasPrefix(command, "redis-cli --no-auth-warning --user probe --pass x ping |") {
 			t.Errorf("the %s runs %q", probe, command)
 		}
+	}
+}
+
+// shippedUsers are the users of deploy/redis, each user but the default one with its name as its password.
+func shippedUsers(t *testing.T) (lines []string) {
+	t.Helper()
+	for line := range strings.Lines(string(deployFile(t, "redis/users.acl"))) {
+		for name, placeholder := range map[string]string{"admin": "ADMIN-SHA256", "fencelock": "SERVICE-SHA256"} {
+			line = strings.Replace(line, placeholder, fmt.Sprintf("%x", sha256.Sum256([]byte(name))), 1)
+		}
+		lines = append(lines, strings.TrimSpace(line))
+	}
+	return lines
+}
+
+// A Redis loads its append-only file as the default user, so that one keeps its rights although nobody can log in as it.
+func TestShippedUsersLoseNoDataAtARestart(t *testing.T) {
+	t.Parallel()
+	server := testenv.StartRedis(t, testenv.WithPersistence(testenv.PersistAOFEverysec), testenv.WithConfig(append(shippedUsers(t), "maxmemory 100mb")...))
+	url := "redis://fencelock:fencelock@" + server.Addr() + "/0"
+	p := start(t, "FENCELOCK_REDIS_ADDRS="+url, "FENCELOCK_BOOTSTRAP=new")
+	p.acquire(`{"resource":"orders/42","ttl_ms":60000}`)
+	p.signal(syscall.SIGTERM)
+	p.exit()
+	admin := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "admin", Password: "admin", Protocol: 2})
+	t.Cleanup(func() { _ = admin.Close() })
+	keys := func() int64 {
+		n, err := admin.DBSize(t.Context()).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	before := keys()
+	server.Restart()
+	if after := keys(); after != before || before < 3 {
+		t.Errorf("%d keys before the restart, %d after it", before, after)
+	}
+	for _, command := range [][]any{{"CONFIG", "GET", "maxmemory"}, {"SLOWLOG", "GET"}, {"ACL", "LIST"}, {"FLUSHALL"}} {
+		if err := admin.Do(t.Context(), command...).Err(); err != nil {
+			t.Errorf("the administrator may not %v: %v", command, err)
+		}
+	}
+}
+
+// A Redis whose default user has no rights comes back empty; check says so before it restarts.
+func TestCheckSeesADefaultUserWithoutRights(t *testing.T) {
+	t.Parallel()
+	lines := slices.Concat(shippedUsers(t)[1:], []string{"user default off", "maxmemory 100mb"})
+	server := testenv.StartRedis(t, testenv.WithPersistence(testenv.PersistAOFEverysec), testenv.WithConfig(lines...))
+	addrs := "FENCELOCK_REDIS_ADDRS=redis://fencelock:fencelock@" + server.Addr() + "/0"
+	_, report := checks(t, cli.ExitFailed, addrs)
+	finds(t, report, check.Wrong, server.Addr(), "the next restart empties it")
+	admin := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "admin", Password: "admin", Protocol: 2})
+	t.Cleanup(func() { _ = admin.Close() })
+	if err := admin.Do(t.Context(), "ACL", "SETUSER", "default", "off", "~*", "&*", "+@all").Err(); err != nil { // as it advises
+		t.Fatal(err)
+	}
+	if _, report = checks(t, cli.ExitRisky, addrs); slices.ContainsFunc(report.Findings, func(f check.Finding) bool { return f.Level == check.Wrong }) {
+		t.Errorf("after that: %+v", report.Findings)
 	}
 }
 
@@ -407,7 +473,7 @@ func TestRedisUserMayDoWhatTheServiceNeeds(t *testing.T) {
 	t.Parallel()
 	var rules []string
 	for line := range strings.Lines(string(deployFile(t, "redis/users.acl"))) {
-		if rest, ok := strings.CutPrefix(strings.TrimSpace(line), "user fencelock on #PASSWORD-SHA256 "); ok {
+		if rest, ok := strings.CutPrefix(strings.TrimSpace(line), "user fencelock on #SERVICE-SHA256 "); ok {
 			rules = strings.Fields(rest)
 		}
 	}

@@ -149,6 +149,7 @@ func testAlerts(t *testing.T, item string) {
 
 // The rules' own tests want Prometheus's tool; what does not want it is tested above.
 func TestAlertsFireWhenTheyShould(t *testing.T) {
+	testenv.Long(t, "an alert whose expression does not hold in what a server under its fault tells")
 	t.Parallel()
 	promtool := testenv.Unpacked(t, "promtool", "prometheus")
 	for _, args := range [][]string{{"check", "config", "--syntax-only", "prometheus.yaml"}, {"check", "config", "compose.yaml"}, {"check", "rules", "fencelock.rules.yaml"}, {"test", "rules", "fencelock.rules.test.yaml"}} {

@@ -332,6 +332,7 @@ func TestElectExitCodes(t *testing.T) {
 
 // A candidate outlives an outage, says what it waits for, and ends with a signal.
 func TestElectOutlivesAnOutage(t *testing.T) {
+	testenv.Long(t, "a leader that an outage of the service ends")
 	t.Parallel()
 	cmd := command(t, os.Environ(), "elect", "--url", "http://127.0.0.1:1", "--patience", "0", "r", "--", "true")
 	stderr := &testenv.Buffer{}

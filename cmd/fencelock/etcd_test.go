@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,12 +15,14 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/check"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
 // An etcd that cannot be used is refused at the start, and nothing is changed.
 func TestEtcdThatCannotBeUsed(t *testing.T) {
+	testenv.Long(t, "an etcd that cannot be used and is not named")
 	t.Parallel()
 	plain := testenv.StartEtcd(t, 1, testenv.EtcdOptions{})
 	secure := testenv.StartEtcd(t, 1, testenv.EtcdOptions{TLS: true})
@@ -31,19 +32,16 @@ func TestEtcdThatCannotBeUsed(t *testing.T) {
 	users.Ctl("user", "add", "app:right")
 	users.Ctl("auth", "enable")
 	plain.Ctl("put", "/theirs/key", "value")
-	port := strconv.Itoa(testenv.FreePort(t))
 	cert, _ := secure.Certificate()
 	host := func(e *testenv.Etcd) string { return e.Members[0].Addr() }
 	for name, c := range map[string]struct {
 		store string
 		says  []string
 	}{
-		"unreachable":           {"etcd://u:hunter2@127.0.0.1:" + port + "/p", []string{"no etcd responds at 127.0.0.1:" + port, "start it"}},
 		"wrong password":        {"etcd://app:hunter2@" + host(users) + "/p", []string{`refuses the user "app"`, "correct them"}},
 		"no user":               {"etcd://" + host(users) + "/p", []string{"requires a user"}},
 		"no rights":             {"etcd://app:right@" + host(users) + "/p", []string{"/p/", "grant-permission"}},
-		"another's prefix":      {"etcd://" + host(plain) + "/theirs", []string{"other programs have keys", "/theirs/key", "another prefix"}},
-		"no TLS":                {"etcd://" + host(secure) + "/p", []string{"etcds://"}},
+		"another's prefix":      {"etcd://" + host(plain) + "/theirs", []string{"other programs have keys", "/theirs/key", "the prefix of the servers that run"}},
 		"TLS too many":          {"etcds://" + host(plain) + "/p?ca=" + cert, []string{"etcd:// for one without"}},
 		"unknown authority":     {"etcds://" + host(secure) + "/p", []string{"not trusted", "?ca="}},
 		"no client certificate": {"etcds://" + host(secure) + "/p?ca=" + cert, []string{"?cert= and &key="}},
@@ -73,6 +71,36 @@ func TestEtcdThatCannotBeUsed(t *testing.T) {
 	})
 }
 
+// A server that meets the locks of another version is not led to a second place for them, and one
+// that begins beside such locks says so: two places would grant the same resource twice.
+func TestEtcdBesideAnotherVersion(t *testing.T) {
+	t.Parallel()
+	etcd := testenv.StartEtcd(t, 1, testenv.EtcdOptions{})
+	etcd.Ctl("put", "/locks/head", "\x03 the head of another version")
+	settings := []string{"FENCELOCK_LISTEN=127.0.0.1:0", "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0", "FENCELOCK_STORE=" + etcd.URL("locks")}
+	code, said := outcome(t, settings, "serve")
+	if code != cli.ExitFailed || !strings.Contains(said, "run that version") || !strings.Contains(said, "docs/how-to/upgrade.md") || strings.Contains(said, "another prefix") {
+		t.Errorf("exit code %d:\n%s", code, said)
+	}
+	beside := "FENCELOCK_STORE=" + etcd.URL("other")
+	_, report := checks(t, cli.ExitRisky, beside)
+	finds(t, report, check.Risky, "FENCELOCK_STORE", "locks of fencelock below /locks/")
+	p := start(t, beside)
+	if log := p.logged(); !strings.Contains(log, "the locks of another fencelock") || !strings.Contains(log, "other=/locks/") && !strings.Contains(log, `"other":"/locks/"`) {
+		t.Errorf("the log does not name the other locks:\n%s", log)
+	}
+}
+
+// An etcd with TLS does not respond to a server that speaks none. The server cannot tell it from one
+// that is down, so it waits, and its log names the scheme for TLS.
+func TestEtcdWithTLSThatIsNotSpoken(t *testing.T) {
+	testenv.Long(t, "an etcd URL without TLS that says nothing about it")
+	t.Parallel()
+	secure := testenv.StartEtcd(t, 1, testenv.EtcdOptions{TLS: true})
+	p := startUnready(t, "http", http.DefaultClient, "FENCELOCK_STORE=etcd://"+secure.Members[0].Addr()+"/p")
+	p.until("the log says how to speak TLS", func() bool { return strings.Contains(p.logged(), "etcds://") })
+}
+
 // TLS with a certificate of the client, and a user with a password.
 func TestEtcdWithTLSAndAUser(t *testing.T) {
 	t.Parallel()
@@ -93,6 +121,7 @@ func TestEtcdWithTLSAndAUser(t *testing.T) {
 
 // Servers continue when members fail: a follower, the leader, a frozen leader.
 func TestEtcdFailsOver(t *testing.T) {
+	testenv.Long(t, "a service that a new etcd leader costs more than its election")
 	t.Parallel()
 	etcd := testenv.StartEtcd(t, 3, testenv.EtcdOptions{})
 	one, other := start(t, "FENCELOCK_STORE="+etcd.URL("locks")), start(t, "FENCELOCK_STORE="+etcd.URL("locks"))
@@ -147,6 +176,7 @@ func TestEtcdWithAFrozenServer(t *testing.T) {
 // After a restore from a snapshot nothing is granted for the longest TTL, and then
 // tokens rise.
 func TestEtcdIsRestored(t *testing.T) {
+	testenv.Long(t, "a restored etcd that brings leases back")
 	t.Parallel()
 	const maxTTL = 2 * time.Second
 	etcd := testenv.StartEtcd(t, 3, testenv.EtcdOptions{})
@@ -178,6 +208,7 @@ func TestEtcdIsRestored(t *testing.T) {
 // After a restore, each lease that one server grants is known to the other: an extend there
 // gets 200, or 503 while it has not looked at etcd yet, and never 404, which is final.
 func TestEtcdExtendsElsewhereAfterARestore(t *testing.T) {
+	testenv.Long(t, "an extend after a restore of etcd that another server grants")
 	t.Parallel()
 	etcd := testenv.StartEtcd(t, 1, testenv.EtcdOptions{})
 	settings := []string{"FENCELOCK_STORE=" + etcd.URL("locks"), "FENCELOCK_MAX_TTL=2s"}
@@ -215,6 +246,7 @@ func TestEtcdExtendsElsewhereAfterARestore(t *testing.T) {
 // A log that was partly deleted: a server that starts then grants nothing while a lease
 // that was granted before is valid, and then serves with the others.
 func TestEtcdLosesItsLog(t *testing.T) {
+	testenv.Long(t, "an etcd without its log that is trusted")
 	t.Parallel()
 	const maxTTL = 3 * time.Second
 	etcd := testenv.StartEtcd(t, 1, testenv.EtcdOptions{})
@@ -238,6 +270,7 @@ func TestEtcdLosesItsLog(t *testing.T) {
 // Servers without clients write nothing, so that etcd's history does not grow: what has ended
 // is swept, and then its revision stands still.
 func TestEtcdIdleWritesNothing(t *testing.T) {
+	testenv.Long(t, "a server that writes to etcd while nothing happens")
 	t.Parallel()
 	etcd := testenv.StartEtcd(t, 1, testenv.EtcdOptions{})
 	p, other := start(t, "FENCELOCK_STORE="+etcd.URL("locks")), start(t, "FENCELOCK_STORE="+etcd.URL("locks"))
@@ -260,6 +293,7 @@ func TestEtcdIdleWritesNothing(t *testing.T) {
 
 // A server without work costs little: under ten requests a second and 1 % of a core.
 func TestSoakEtcdIdle(t *testing.T) {
+	testenv.Soak(t, "what an idle server costs on etcd")
 	etcd := testenv.StartEtcd(t, 1, testenv.EtcdOptions{})
 	p := start(t, "FENCELOCK_STORE="+etcd.URL("locks"))
 	p.release(p.acquire(`{"resource":"orders/1","ttl_ms":60000}`))
@@ -278,6 +312,7 @@ func TestSoakEtcdIdle(t *testing.T) {
 // client of etcd, which writes to a follower, waits about as long, and both wait longer where
 // etcd's election timeout is longer.
 func TestEtcdLeaderIsStopped(t *testing.T) {
+	testenv.Long(t, "a service that an etcd leader's end costs more than its election")
 	t.Parallel()
 	for name, args := range map[string][]string{
 		"an election timeout of 1 s": nil, // the default

@@ -51,6 +51,7 @@ const (
 // programs share this machine's processors with the server, so the same callers also use a
 // server that nobody attacks, at the same time: what they wait there is not the flood's work.
 func TestSoakFloods(t *testing.T) {
+	testenv.Soak(t, "a flood that keeps other callers from the service")
 	if name := os.Getenv(floodName); name != "" {
 		fmt.Println(attack(name, os.Getenv(floodTarget)))
 		return

@@ -113,6 +113,7 @@ func redisStranger(t *testing.T, node *testenv.Redis) *stranger {
 // TestForgedEvents: whoever reaches the channel of the servers, on Postgres any role that
 // may log in, neither makes an event nor has one happen again, nor reads any.
 func TestForgedEvents(t *testing.T) {
+	testenv.Long(t, "a forged event that a server's clients see")
 	t.Parallel()
 	t.Run("postgres", func(t *testing.T) {
 		t.Parallel()

@@ -151,6 +151,7 @@ func TestForgedLeaseIDs(t *testing.T) {
 
 // A lease cannot be held for longer than FENCELOCK_MAX_HOLD, whatever its client sends.
 func TestMaxHoldIsNotEvaded(t *testing.T) {
+	testenv.Long(t, "a longest hold that extends of several servers evade")
 	t.Parallel()
 	p := start(t, "FENCELOCK_MAX_TTL=2s", "FENCELOCK_MAX_HOLD=2s", "FENCELOCK_NODE_TIMEOUT=200ms")
 	lease := p.acquire(`{"resource":"r","ttl_ms":2000}`)
@@ -234,6 +235,7 @@ func TestTheSecretIsReplaced(t *testing.T) {
 // A node that waits in quarantine, is frozen or down holds no rotation up, and gets the new
 // secret later.
 func TestTheSecretIsReplacedUnderFaults(t *testing.T) {
+	testenv.Long(t, "a secret that is replaced while a server is away")
 	t.Parallel()
 	for name, fault := range map[string]func(*testenv.Redis){
 		"restarted": func(r *testenv.Redis) { r.Kill(); r.Restart() }, // in quarantine for a minute

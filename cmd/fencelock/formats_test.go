@@ -182,7 +182,7 @@ func writeLeases(t *testing.T, path string) given {
 	b.Start(ctx, parts)
 	<-time.After(time.Minute)
 	had := given{Key: "a-key", Record: "accounts/1"}
-	for _, req := range []lockcore.AcquireRequest{
+	for _, req := range []lockcore.Request{
 		{Resource: "orders/42 ü", Holder: "worker 7", Metadata: json.RawMessage(`{"a":[1]}`)},
 		{Resource: "keyed", IdempotencyKey: had.Key},
 		{Resources: []string{"list/a", "list/b"}},

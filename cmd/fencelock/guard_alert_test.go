@@ -14,6 +14,7 @@ import (
 // TestAlertOfARealTable: stale claims and writes of a user's own table, in transactions
 // that are rolled back, reach the metric and fire the alert.
 func TestAlertOfARealTable(t *testing.T) {
+	testenv.Long(t, "an alert of the guard that a real table does not fire")
 	t.Parallel()
 	pg := testenv.Postgres(t)
 	p := start(t, "FENCELOCK_DATA="+filepath.Join(t.TempDir(), "data"), "FENCELOCK_DATABASE_URL="+pg.OwnerURL())

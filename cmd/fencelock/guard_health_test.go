@@ -18,6 +18,7 @@ import (
 // start, /readyz and the metrics say so before any request for a record, and the
 // server stays ready for locks.
 func TestGuardThatPostgresRefuses(t *testing.T) {
+	testenv.Long(t, "a guard without rights that is not named")
 	t.Parallel()
 	pg := testenv.Postgres(t)
 	conn, err := pgx.Connect(t.Context(), pg.URL())
@@ -70,6 +71,7 @@ func TestGuardThatPostgresRefuses(t *testing.T) {
 // TestFailingPostgresIsLoggedOnce: twenty writes to a Postgres that was killed give
 // a line of the log, with a count of those before, and the records come back.
 func TestFailingPostgresIsLoggedOnce(t *testing.T) {
+	testenv.Long(t, "a log that a Postgres which fails fills")
 	t.Parallel()
 	pg := testenv.StartPostgres(t)
 	p := start(t, "FENCELOCK_DATA="+filepath.Join(t.TempDir(), "data"), "FENCELOCK_DATABASE_URL="+pg.URL())

@@ -7,7 +7,6 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -26,18 +25,13 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// TestMain lets more tests run at once than elsewhere: they wait for servers. It is also
-// the main of a candidate.
+// TestMain is also the main of a candidate.
 func TestMain(m *testing.M) {
 	if os.Getenv(candidateServers) != "" {
 		candidate()
 		return
 	}
-	flag.Parse()
-	if err := flag.Set("test.parallel", "8"); err != nil {
-		panic(err)
-	}
-	os.Exit(m.Run())
+	testenv.Main(m)
 }
 
 // command prepares a run of the program with nothing but these variables set.

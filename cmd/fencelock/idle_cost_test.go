@@ -28,6 +28,7 @@ type idleCost struct {
 // extends and with requests that wait for them (make scale), for the page on scale. A server's share is its
 // own whatever else the machine does, but a busy machine has it bundle less.
 func TestSoakIdle(t *testing.T) {
+	testenv.Soak(t, "what idle servers cost five Redis")
 	const waiters = 1000
 	alone := make(map[string]idleCost)
 	report := "\n| servers | leases | waiters | of a core, each server | each node | requests to each node a second |\n| --- | --- | --- | --- | --- | --- |\n"
@@ -102,25 +103,32 @@ func (c idleServers) hold(t *testing.T, from, to int) {
 				body := fmt.Sprintf(`{"resource":%q,"ttl_ms":3600000}`, idleResource(i))
 				batch.Operations = append(batch.Operations, wire.BatchOperation{Operation: wire.OperationAcquire, Body: json.RawMessage(body)})
 			}
-			body, err := json.Marshal(batch)
-			if err != nil {
-				t.Error(err)
-			}
-			var results wire.BatchResults
-			if _, err := p.try(t.Context(), &results, "POST", "/locks/batch", string(body)); err != nil {
-				t.Error(err)
-			}
-			for _, r := range results.Results {
-				if r.Status != http.StatusCreated {
-					t.Errorf("%d %s", r.Status, r.Body)
-				}
-			}
+			p.batch(batch, http.StatusCreated)
 		})
 		if at/most%4 == 3 { // so many batches are in flight
 			holding.Wait()
 		}
 	}
 	holding.Wait()
+}
+
+// batch does the operations, which all have this status, and returns their results.
+func (p *process) batch(batch wire.Batch, status int) []wire.BatchResult {
+	p.t.Helper()
+	body, err := json.Marshal(batch)
+	if err != nil {
+		p.t.Error(err)
+	}
+	var results wire.BatchResults
+	if _, err := p.try(p.t.Context(), &results, "POST", "/locks/batch", string(body)); err != nil {
+		p.t.Error(err)
+	}
+	for _, r := range results.Results {
+		if r.Status != status {
+			p.t.Errorf("%d %s", r.Status, r.Body)
+		}
+	}
+	return results.Results
 }
 
 // cost is the least of a few looks: the servers may still have to do something for those who came.

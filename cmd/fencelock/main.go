@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	_ "golang.org/x/crypto/x509roots/fallback" // Mozilla's authorities, for an image without any; the system's own are preferred
 
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/client"
@@ -23,8 +24,8 @@ func main() {
 	os.Exit(cli.Run(ctx, rootCommand()))
 }
 
-// endOrderly cancels with the first signal. Before that it restores the default, so
-// that a second signal ends the process at once, also one that came meanwhile.
+// endOrderly cancels at the first signal. Before that it restores the default, so that a second signal
+// ends the process at once, even one that came in the meantime.
 func endOrderly(signals chan os.Signal, cancel func()) {
 	<-signals
 	signal.Stop(signals)

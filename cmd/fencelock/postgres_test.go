@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,8 +18,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/check"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/internal/testenv"
+	"github.com/fencelock/fencelock/storage/pgstore"
 )
 
 func sqlOn(t *testing.T, database string, statements ...string) {
@@ -47,8 +51,49 @@ func sqlValue[T any](t *testing.T, database, sql string) (value T) {
 	return value
 }
 
+func fencingToken(lease wire.Lease) string {
+	return "Fencing-Token: " + strconv.FormatInt(lease.FencingToken, 10)
+}
+
+// The grants of docs/how-to/postgres.md are enough for locks and guarded records, and check names
+// what is missing of them.
+func TestPostgresRoleOfThePage(t *testing.T) {
+	t.Parallel()
+	pg := testenv.StartPostgres(t)
+	first := start(t, "FENCELOCK_STORE="+pg.URL())
+	first.wants(first.ask(nil, "PUT", "/guarded/first", `{}`, fencingToken(first.acquire(`{"resource":"first"}`))), http.StatusOK)
+	first.signal(syscall.SIGTERM)
+	first.exit()
+
+	page, err := os.ReadFile("../../docs/how-to/postgres.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, _ := strings.Cut(string(page), "```sql\n")
+	block, _, _ = strings.Cut(block, "```")
+	statements := strings.Split(strings.TrimSpace(block), "\n")
+	for _, grant := range pgstore.Rights() {
+		if !slices.Contains(statements, grant+" TO locks;") {
+			t.Errorf("the page lacks %s", grant)
+		}
+	}
+	as := "FENCELOCK_STORE=" + strings.Replace(pg.URL(), "//postgres@", "//locks:secret@", 1)
+	sqlOn(t, pg.URL(), statements[0])
+	_, report := checks(t, cli.ExitFailed, as)
+	finds(t, report, check.Wrong, "FENCELOCK_STORE", "may not use all of the schema fencelock")
+	finds(t, report, check.Wrong, "FENCELOCK_STORE", "the schema fencing")
+	sqlOn(t, pg.URL(), statements[1:]...)
+	checks(t, 0, as)
+	p := start(t, as)
+	p.wants(p.ask(nil, "PUT", "/guarded/orders/42", `{}`, fencingToken(p.acquire(`{"resource":"orders/42"}`))), http.StatusOK)
+	p.wants(p.ask(nil, "GET", "/guarded/orders/42", ""), http.StatusOK)
+	p.wants(p.ask(nil, "GET", "/guarded", ""), http.StatusOK)
+	p.wants(p.ask(nil, "DELETE", "/guarded/orders/42", "", fencingToken(p.acquire(`{"resource":"other"}`))), http.StatusOK)
+}
+
 // A store that cannot be used is refused at the start, and nothing is changed.
 func TestPostgresThatCannotBeUsed(t *testing.T) {
+	testenv.Long(t, "a Postgres that cannot be used and is not named")
 	t.Parallel()
 	pg := testenv.StartPostgres(t)
 	standby := pg.Standby()
@@ -59,14 +104,12 @@ func TestPostgresThatCannotBeUsed(t *testing.T) {
 	}
 	sqlOn(t, foreign, `CREATE SCHEMA fencelock`, `CREATE TABLE fencelock.theirs (n int)`)
 	sqlOn(t, readOnly, `ALTER DATABASE `+databaseOf(t, readOnly)+` SET default_transaction_read_only = on`)
-	port := strconv.Itoa(testenv.FreePort(t))
 	sqlOn(t, pg.URL(), `CREATE ROLE locks LOGIN PASSWORD 'right'`, `COPY (SELECT unnest(ARRAY['host all locks all scram-sha-256', 'host all all all trust', 'host replication all all trust'])) TO '`+ //nolint:dupword // fields of pg_hba.conf
 		sqlValue[string](t, pg.URL(), `SHOW hba_file`)+`'`, `SELECT pg_reload_conf()`)
 	for name, c := range map[string]struct {
 		store string
 		says  []string
 	}{
-		"unreachable":    {"postgres://u:hunter2@127.0.0.1:" + port + "/d", []string{"connection refused"}},
 		"wrong password": {strings.Replace(pg.URL(), "//postgres@", "//locks:hunter2@", 1), []string{"password authentication failed", "locks"}},
 		"no such role":   {strings.Replace(pg.URL(), "//postgres@", "//intruder:hunter2@", 1), []string{"intruder", "does not exist"}},
 		"standby":        {standby.URL(), []string{"it is a standby", "target_session_attrs=primary"}},
@@ -100,6 +143,7 @@ func TestPostgresThatCannotBeUsed(t *testing.T) {
 // A store that is too old is refused at the start and by fencelock check, and nothing is
 // changed. Where the server is not old, a function of its catalog says that it is.
 func TestPostgresThatIsTooOld(t *testing.T) {
+	testenv.Long(t, "a Postgres that is too old and not named")
 	t.Parallel()
 	pg := testenv.StartPostgres(t)
 	if sqlValue[int](t, pg.URL(), `SELECT current_setting('server_version_num')::int`) >= 150000 {
@@ -220,6 +264,7 @@ func (l *pgLoad) end() {
 // A server whose database is killed or frozen serves again as soon as that does, with
 // the earlier leases and rising tokens.
 func TestPostgresIsKilledAndFrozen(t *testing.T) {
+	testenv.Long(t, "a server that a frozen Postgres stops for good")
 	t.Parallel()
 	pg := testenv.StartPostgres(t)
 	p := start(t, "FENCELOCK_STORE="+pg.URL())
@@ -249,6 +294,7 @@ func TestPostgresIsKilledAndFrozen(t *testing.T) {
 
 // A server that stops in the middle of its work does not stop the others for long.
 func TestPostgresWithAFrozenServer(t *testing.T) {
+	testenv.Long(t, "locks in Postgres that a frozen server keeps from others")
 	t.Parallel()
 	pg := testenv.StartPostgres(t)
 	p, other := start(t, "FENCELOCK_STORE="+pg.URL()), start(t, "FENCELOCK_STORE="+pg.URL())
@@ -283,6 +329,7 @@ func (p *process) acquireEventually(resource string) {
 // failover is a primary that still runs, a standby that was promoted without its last
 // commits, and servers of each. The guard is a third database.
 func TestPostgresFailsOverWithoutTheLastCommits(t *testing.T) {
+	testenv.Long(t, "tokens that a lossy failover of Postgres brings back")
 	t.Parallel()
 	const maxTTL = 2 * time.Second
 	guard := "FENCELOCK_DATABASE_URL=" + testenv.Postgres(t).OwnerURL()
@@ -336,6 +383,7 @@ func TestPostgresFailsOverWithoutTheLastCommits(t *testing.T) {
 
 // A running server follows a failover by the hosts of its URL.
 func TestPostgresServersFollowAFailover(t *testing.T) {
+	testenv.Long(t, "servers that stay with a Postgres which is no primary any more")
 	t.Parallel()
 	primary := testenv.StartPostgres(t)
 	sqlOn(t, primary.URL(), `SELECT 1`)
@@ -353,6 +401,7 @@ func TestPostgresServersFollowAFailover(t *testing.T) {
 
 // Two servers without clients write hardly anything to their database.
 func TestSoakIdleServersOnPostgres(t *testing.T) {
+	testenv.Soak(t, "what idle servers write to Postgres")
 	t.Parallel()
 	pg := testenv.StartPostgres(t)
 	for range 2 {
@@ -376,6 +425,7 @@ func TestSoakIdleServersOnPostgres(t *testing.T) {
 // A lease that is short for its store is granted while its commit takes less than half of it;
 // a shorter one than the store can keep is refused, and the answer says why.
 func TestShortLeasesOnASlowStore(t *testing.T) {
+	testenv.Long(t, "short leases that a slow store makes useless")
 	t.Parallel()
 	f := newPostgresFaults(t)
 	f.p.release(f.p.acquire(`{"resource":"a","ttl_ms":1000}`))
@@ -385,5 +435,55 @@ func TestShortLeasesOnASlowStore(t *testing.T) {
 	f.p.wants(f.p.ask(&problem, "POST", "/locks", `{"resource":"c","ttl_ms":249}`), http.StatusBadRequest)
 	if problem.Field != "ttl_ms" || !strings.Contains(problem.Detail, "from 250 to 3000: the store") {
 		t.Errorf("%+v", problem)
+	}
+}
+
+// While PgBouncer does not reach Postgres, and waits 15 s before it tries again, every request gets
+// its response within the server's own time.
+func TestRequestsInTimeBehindAPooler(t *testing.T) {
+	testenv.Long(t, "a request that waits as long as a pooler does")
+	t.Parallel()
+	machine := testenv.MeasureLateness(t)
+	pg := testenv.StartPostgres(t)
+	way := testenv.StartProxy(t, hostOf(t, pg.URL()))
+	u, err := url.Parse(pg.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Host = way.Addr()
+	const limit = 500 * time.Millisecond
+	p := start(t, "FENCELOCK_STORE="+testenv.PgBouncer(t, u.String(), "transaction"), "FENCELOCK_NODE_TIMEOUT="+limit.String())
+	lease := p.acquire(`{"resource":"held"}`)
+	way.Cut(testenv.CutRefuse)
+	way.Reset()
+	var longest time.Duration
+	refused := 0
+	for range 10 {
+		for _, request := range []func() (*http.Response, error){
+			func() (*http.Response, error) {
+				return p.try(t.Context(), nil, "POST", "/locks", `{"resource":"free"}`)
+			},
+			func() (*http.Response, error) {
+				return p.try(t.Context(), nil, "POST", "/leases/current/extend", "", "Fencelock-Lease: "+lease.LeaseID)
+			},
+			func() (*http.Response, error) {
+				return p.try(t.Context(), nil, "PUT", "/guarded/held", `1`, fencingToken(lease))
+			},
+		} {
+			began := time.Now()
+			resp, err := request()
+			longest = max(longest, time.Since(began))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if resp.StatusCode == http.StatusServiceUnavailable {
+				refused++
+			}
+		}
+	}
+	t.Logf("%d of 30 refused, the longest after %s, on a machine late by %s", refused, longest, machine.Longest())
+	const guard = 2 * time.Second // the guard's own limit, which is the longest
+	if refused == 0 || longest > guard+time.Second+3*machine.Longest() {
+		t.Errorf("%d requests were refused, and one took %s", refused, longest)
 	}
 }

@@ -15,6 +15,7 @@ import (
 // Two nodes of three lose their data and come back. What two servers grant around the
 // re-bootstrap is extended and released, at once and through the other server.
 func TestLeasesAroundABootstrap(t *testing.T) {
+	testenv.Long(t, "a lease that a bootstrap ends too late or too early")
 	t.Parallel()
 	nodes := testenv.StartRedisN(t, 3)
 	env := []string{redisAddrs(nodes), "FENCELOCK_MAX_TTL=6s", "FENCELOCK_DEFAULT_TTL=6s", "FENCELOCK_NODE_TIMEOUT=600ms"}

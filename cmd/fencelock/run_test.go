@@ -67,7 +67,7 @@ func TestRunReachesItsLongestHold(t *testing.T) {
 	if left := p.tool("", nil, "acquire", "--max-hold", "45s", "other"); !strings.Contains(left.out, `"max_hold_remaining_ms": 4`) {
 		t.Errorf("acquire with a longest hold: %+v", left)
 	}
-	p.tool("", nil, "run", "--ttl", "30s", "--max-hold", "1s", "r", "--", "true").wants(t, "below the TTL", cli.ExitUsage, "", "--max-hold in milliseconds")
+	p.tool("", nil, "run", "--ttl", "30s", "--max-hold", "1s", "r", "--", "true").wants(t, "below the TTL", cli.ExitUsage, "", "--max-hold 1s must be")
 }
 
 // --min-hold makes a short job run once on hosts whose clocks differ, and no longer.
@@ -83,7 +83,7 @@ func TestRunAtLeast(t *testing.T) {
 		t.Errorf("a second host's tick: %+v", again)
 	}
 	p.tool("", nil, "run", "--wait", "20s", "cron/a", "--", "echo", "ran").wants(t, "the next tick", 0, "ran", "")
-	p.tool("", nil, "run", "--ttl", "1s", "--min-hold", "2s", "r", "--", "true").wants(t, "above the TTL", cli.ExitUsage, "", "--min-hold in milliseconds")
+	p.tool("", nil, "run", "--ttl", "1s", "--min-hold", "2s", "r", "--", "true").wants(t, "above the TTL", cli.ExitUsage, "", "--min-hold 2s must be")
 	p.tool("", nil, "run", "--min-hold", "-1s", "r", "--", "true").wants(t, "negative", cli.ExitUsage, "", "--min-hold")
 }
 

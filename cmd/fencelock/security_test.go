@@ -18,6 +18,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -26,6 +27,7 @@ import (
 	"github.com/fencelock/fencelock/api/access"
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
+	"github.com/fencelock/fencelock/internal/testenv"
 )
 
 // authority signs certificates.
@@ -109,6 +111,61 @@ func (a *authority) server(certFile, keyFile string) *x509.Certificate {
 	return cert
 }
 
+// The commands in the comment of the example overlay work as they are, and leave nothing to fill in.
+func TestOverlayCommandsWork(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS("../../deploy/kubernetes/overlays/example")); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "kustomization.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var script strings.Builder
+	for line := range strings.Lines(string(text)) {
+		if command, ok := strings.CutPrefix(line, "#   "); ok && !strings.HasPrefix(command, "kubectl") && !strings.HasPrefix(command, "- ") && !strings.HasPrefix(command, " ") {
+			script.WriteString(command)
+		}
+	}
+	run := func(text string) string {
+		cmd := exec.Command("bash", "-e", "-c", text)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(testenv.Program(t))+":"+os.Getenv("PATH"))
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			return string(out) + err.Error()
+		}
+		return ""
+	}
+	if failed := run(script.String()); failed != "" {
+		t.Fatalf("%s\n%s", script.String(), failed)
+	}
+	if _, err := access.Open(filepath.Join(dir, "access.txt"), nil); err != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{"redis-addrs", "users.acl"} {
+		if text, err := os.ReadFile(filepath.Join(dir, name)); err != nil || strings.Contains(string(text), "PASSWORD") || strings.Contains(string(text), "-SHA256") {
+			t.Errorf("%s: %v\n%s", name, err, text)
+		}
+	}
+	before, err := os.ReadFile(filepath.Join(dir, "worker.token"))
+	if info, errStat := os.Stat(filepath.Join(dir, "worker.token")); err != nil || errStat != nil || info.Mode() != 0o600 || !strings.HasPrefix(string(before), "flk_") {
+		t.Fatalf("worker.token: %v, %v, %q", err, errStat, before)
+	}
+	for _, again := range []string{"--out worker.token", "--out other.token"} {
+		if failed := run("fencelock token new --name worker --append access.txt " + again); failed == "" {
+			t.Errorf("a name that exists got another token with %s", again)
+		}
+	}
+	if after, err := os.ReadFile(filepath.Join(dir, "worker.token")); err != nil || !bytes.Equal(after, before) {
+		t.Errorf("a failure changed the token: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "other.token")); err == nil {
+		t.Error("a failure left a token that no line knows")
+	}
+}
+
 func TestTokenNew(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "access.txt")
@@ -186,6 +243,7 @@ func TestAccessFileIsReadAgain(t *testing.T) {
 // TestAHalfWrittenAccessFile: a file that gives more than the whole one would,
 // because the end of a line is missing, is never in force.
 func TestAHalfWrittenAccessFile(t *testing.T) {
+	testenv.Long(t, "a half-written file of access control that is taken")
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "access.txt")
 	worker := tokenFor(t, file, "worker", "--acquire", "orders/")

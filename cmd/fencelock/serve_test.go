@@ -109,11 +109,26 @@ func TestStory(t *testing.T) {
 func TestBannerLinesWork(t *testing.T) {
 	t.Parallel()
 	testenv.Installed(t, "curl", "curl")
-	p := start(t)
-	p.until("the banner is complete", func() bool {
-		return strings.HasSuffix(p.stdout.String(), "\n\n") && strings.Contains(p.stdout.String(), "412")
+	if p := start(t); p.stdout.String() != "" {
+		t.Errorf("a program that reads JSON lines gets %q", p.stdout.String())
+	}
+	people := command(t, append(anyPorts(), "FENCELOCK_LOG_FORMAT=text"), "serve")
+	var stdout testenv.Buffer
+	people.Stdout = &stdout
+	if err := people.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = people.Process.Kill()
+		_ = people.Wait() // it was killed
 	})
-	text := p.stdout.String()
+	testenv.Eventually(t, patience, func() error {
+		if text := stdout.String(); !strings.HasSuffix(text, "\n\n") || !strings.Contains(text, "412") {
+			return fmt.Errorf("the banner is not complete: %s", text)
+		}
+		return nil
+	})
+	text := stdout.String()
 	if !strings.Contains(text, "single node, durable, no high availability") {
 		t.Errorf("the banner does not say what it is: %s", text)
 	}

@@ -68,11 +68,11 @@ func printed(t *testing.T, env []string, action string) []string {
 // TestSetsApplyFromHistory changes A to B and B to A, and then calls "sets apply" of the
 // first change again while all servers know A alone: it changes nothing, and no lease is lost.
 func TestSetsApplyFromHistory(t *testing.T) {
+	testenv.Long(t, "a configuration of sets in the history that cannot be applied")
 	t.Parallel()
 	nodes := testenv.StartRedisN(t, 2)
 	a, b := [][]*testenv.Redis{nodes[:1]}, [][]*testenv.Redis{nodes[1:]}
-	f := &fleet{t: t, ports: []int{testenv.FreePort(t)}, servers: make([]*process, 1), env: longLeases(changeOf(a, nil))}
-	f.start(0, "FENCELOCK_BOOTSTRAP=new")
+	f := newFleet(t, 1, longLeases(changeOf(a, nil))...)
 	var history []string
 	for _, change := range [][2][][]*testenv.Redis{{a, b}, {b, a}} {
 		env := longLeases(changeOf(change[0], change[1]))
@@ -94,10 +94,10 @@ func TestSetsApplyFromHistory(t *testing.T) {
 		t.Helper()
 		server.wants(server.decided("POST", "/leases/current/extend", `{"ttl_ms":600000}`, "Fencelock-Lease: "+lease.LeaseID), http.StatusOK)
 	}
-	runSets(t, longLeases(changeOf(a, nil)), "status", "-o", "json").wants(t, "status as JSON", 0, `"next": "nothing: the sets of FENCELOCK_REDIS_ADDRS are in force"`, "")
+	runSets(t, longLeases(changeOf(a, nil)), "status", "-o", "json").wants(t, "status as JSON", 0, `"now": "the sets of FENCELOCK_REDIS_ADDRS are in force"`, "")
 	runSets(t, longLeases(changeOf(a, b)), "plan", "-o", "json").wants(t, "plan as JSON", 0, "\"from\": 1,\n      \"to\": 2,\n      \"share\": 1\n", "")
-	runSets(t, longLeases(changeOf(a, nil)), "status").wants(t, "status without next sets", 0, "generation of the maps: 2\nnext: nothing: the sets of FENCELOCK_REDIS_ADDRS are in force", "")
-	runSets(t, longLeases(changeOf(b, nil)), "status").wants(t, "status of other sets", 0, "use the list that is in force", "")
+	runSets(t, longLeases(changeOf(a, nil)), "status").wants(t, "status without next sets", 0, "generation of the maps: 2\nnow: the sets of FENCELOCK_REDIS_ADDRS are in force\nnext: nothing", "")
+	runSets(t, longLeases(changeOf(b, nil)), "status").wants(t, "status of other sets", 0, "use the list of the servers that grant", "")
 
 	env := longLeases(changeOf(a, b))
 	runSets(t, env, history...).wants(t, "from history", cli.ExitFailed, "", "planned from generation 0 of the maps, and they are at 2")
@@ -134,10 +134,15 @@ func TestSets(t *testing.T) {
 		t.Errorf("the plan is\n%s", plan.out)
 	}
 
+	runSets(t, env, "apply", "--dry-run").wants(t, "a dry run", 0, plan.out, "")
 	runSets(t, env, "apply").wants(t, "a server is not told", cli.ExitFailed, "", "1 running servers do not know this change")
 	var held []wire.Lease
 	for i := range 20 {
 		held = append(held, untold.acquire(fmt.Sprintf(`{"resource":"r%d"}`, i)))
+	}
+	dry := runSets(t, env, "apply", "--dry-run", "--from", "7") // which a dry run does not need
+	if !regexp.MustCompile(`(?m)^([5-9]|1\d) locks are copied: requests for resources that move wait for about 1s, all others continue$`).MatchString(dry.out) || dry.code != 0 {
+		t.Errorf("a dry run: %+v", dry)
 	}
 	runSets(t, env, "apply", "--force").wants(t, "apply", 0, "the next node sets are in force", "1 running servers do not know this change")
 	runSets(t, env, "status").wants(t, "status", 0, "the change is complete", "")
@@ -168,11 +173,11 @@ type steady struct {
 	stop  context.CancelFunc
 }
 
-func startSteady(t *testing.T, url string) *steady {
+func startSteady(t *testing.T, urls string) *steady {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	s := &steady{stop: stop}
-	c, err := client.New([]string{url})
+	c, err := client.New(strings.Split(urls, ","))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +221,20 @@ type exclusive struct {
 	tokens map[string]fencing.Token
 	grants int
 	wrong  []error
+
+	refused int           // acquires of the demand that ended with an error
+	longest time.Duration // since the last grant to that caller
 }
+
+// demand is what callers want: some keep a lease each, others pass a few resources on.
+type demand struct {
+	kept, passing, resources int
+	ttl                      time.Duration
+	refusals                 bool // an acquire may be refused: the caller tries again
+}
+
+// usual demand is that of few callers, none of whom may be refused.
+func usual() demand { return demand{kept: 8, passing: 12, resources: 4, ttl: 6 * time.Second} }
 
 func (e *exclusive) enter(resource string, token fencing.Token) (leave func()) {
 	e.mu.Lock()
@@ -236,14 +254,29 @@ func (e *exclusive) enter(resource string, token fencing.Token) (leave func()) {
 	}
 }
 
+func (e *exclusive) count() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.grants
+}
+
+// refuse notes that an acquire was refused, so long after the caller's last grant.
+func (e *exclusive) refuse(after time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.refused++
+	e.longest = max(e.longest, after)
+}
+
 // startExclusive lets many want few resources, and some keep theirs.
-func startExclusive(t *testing.T, url string) (e *exclusive, end func()) {
+func startExclusive(t *testing.T, urls string, d demand) (e *exclusive, end func()) {
 	t.Helper()
 	e = &exclusive{works: map[string]bool{}, tokens: map[string]fencing.Token{}}
 	ctx, stop := context.WithCancel(t.Context())
 	var ended sync.WaitGroup
-	do := func(c *client.Client, resource string, hold time.Duration) {
+	do := func(c *client.Client, resource string, hold time.Duration) (granted bool) {
 		err := c.Do(t.Context(), resource, func(work context.Context, lease *client.Lease) error {
+			granted = true
 			defer e.enter(resource, lease.Token())()
 			select {
 			case <-time.After(hold):
@@ -251,23 +284,32 @@ func startExclusive(t *testing.T, url string) (e *exclusive, end func()) {
 			case <-work.Done():
 			}
 			return context.Cause(work)
-		}, client.TTL(6*time.Second))
-		if err != nil && t.Context().Err() == nil {
+		}, client.TTL(d.ttl))
+		if err != nil && t.Context().Err() == nil && (granted || !d.refusals) {
 			t.Errorf("%s: %v", resource, err)
 		}
+		return granted
 	}
-	c, err := client.New([]string{url})
+	c, err := client.New(strings.Split(urls, ","))
 	if err != nil {
 		t.Fatal(err)
 	}
-	const kept, passing, resources = 8, 12, 4
-	for i := range kept {
-		ended.Go(func() { do(c, fmt.Sprint("kept/", i), time.Hour) })
-	}
-	for i := range passing {
+	for i := range d.kept {
 		ended.Go(func() {
+			for !do(c, fmt.Sprint("kept/", i), time.Hour) && ctx.Err() == nil {
+				e.refuse(0)
+			}
+		})
+	}
+	for i := range d.passing {
+		ended.Go(func() {
+			last := time.Now()
 			for k := i; ctx.Err() == nil; k++ {
-				do(c, fmt.Sprint("passed/", k%resources), 20*time.Millisecond)
+				if granted := do(c, fmt.Sprint("passed/", k%d.resources), 20*time.Millisecond); !granted {
+					e.refuse(time.Since(last))
+					continue
+				}
+				last = time.Now()
 			}
 		})
 	}
@@ -277,15 +319,12 @@ func startExclusive(t *testing.T, url string) (e *exclusive, end func()) {
 // TestSoakSetsChange changes two node sets to three and back, each of three Redis, while
 // two servers are under load.
 func TestSoakSetsChange(t *testing.T) {
+	testenv.Soak(t, "what a change of node sets costs its callers")
 	nodes := testenv.StartRedisN(t, 9)
 	two := [][]*testenv.Redis{nodes[:3], nodes[3:6]}
 	three := append(slices.Clone(two), nodes[6:])
-	f := &fleet{t: t, ports: make([]int, 2), servers: make([]*process, 2), env: changeOf(two, nil)}
-	for i := range f.servers {
-		f.ports[i] = testenv.FreePort(t)
-		f.start(i, "FENCELOCK_BOOTSTRAP=new")
-	}
-	e, end := startExclusive(t, f.direct())
+	f := newFleet(t, 2, changeOf(two, nil)...)
+	e, end := startExclusive(t, f.direct(), usual())
 	load := startSteady(t, f.direct())
 	const baseline = 10 * time.Second
 	<-time.After(baseline)
@@ -322,6 +361,16 @@ func TestSoakSetsChange(t *testing.T) {
 	for _, err := range e.wrong {
 		t.Error(err)
 	}
+}
+
+// startChanging starts servers on the present sets, and restarts them with both lists, of which
+// the second may have sets that are new.
+func startChanging(t *testing.T, servers int, present, both []string) *fleet {
+	t.Helper()
+	f := newFleet(t, servers, present...)
+	f.servers[0].release(f.servers[0].acquire(`{"resource":"the present sets are open"}`))
+	f.restartWith(append(slices.Clone(both), "FENCELOCK_BOOTSTRAP=new"))
+	return f
 }
 
 // restartWith restarts all servers in order, with another environment.

@@ -68,9 +68,9 @@ func TestRunSeveral(t *testing.T) {
 	for args, complaint := range map[string]string{
 		"run a b":            "with --: use",
 		"run a b --":         "with --: use",
-		"run a b a -- true":  "must not name a resource twice",
+		"run a b a -- true":  "is named twice",
 		"acquire":            "no resource is named",
-		"acquire a b c b":    "must not name a resource twice",
+		"acquire a b c b":    "is named twice",
 		"run -n a b -- nope": "the command nope was not found",
 	} {
 		if got := p.tool("", nil, strings.Fields(args)...); got.code == 0 || !strings.Contains(got.errOut, complaint) {
@@ -133,6 +133,6 @@ func TestRunSlots(t *testing.T) {
 	inner := path + ` run -n --slots 3 jobs -- sh -c 'echo "$FENCELOCK_RESOURCE"'`
 	p.tool("", nil, "run", "-n", "--slots", "3", "jobs", "--", "sh", "-c", inner).wants(t, "a run inside", 0, "jobs#slot3", "")
 	p.tool("", nil, "run", "--slots", "0", "jobs", "--", "true").wants(t, "no slots", cli.ExitUsage, "", "--slots 0")
-	p.tool("", nil, "run", "--slots", "33", "jobs", "--", "true").wants(t, "too many", cli.ExitUsage, "", "--slots must be")
-	p.tool("", nil, "acquire", "--slots", "2", "a", "b").wants(t, "several", cli.ExitUsage, "", "Slots(2)")
+	p.tool("", nil, "run", "--slots", "33", "jobs", "--", "true").wants(t, "too many", cli.ExitUsage, "", "--slots 33 must be")
+	p.tool("", nil, "acquire", "--slots", "2", "a", "b").wants(t, "several", cli.ExitUsage, "", "--slots 2 must not be")
 }

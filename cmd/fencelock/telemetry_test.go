@@ -70,6 +70,7 @@ func (c *collection) named(name string) (found []*traces.Span) {
 const parentTrace = "4bf92f3577b34da6a3ce929d0e0e4736"
 
 func TestTraces(t *testing.T) {
+	testenv.Long(t, "a span that a collector does not get")
 	t.Parallel()
 	c := &collection{names: map[string]bool{}}
 	server := httptest.NewServer(c)

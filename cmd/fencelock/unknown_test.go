@@ -14,6 +14,7 @@ import (
 
 // Without a quorum it is unknown what is held: neither an empty list nor a free lock.
 func TestWithoutAQuorumTheStateIsUnknown(t *testing.T) {
+	testenv.Long(t, "a command that guesses without a quorum")
 	t.Parallel()
 	nodes := testenv.StartRedisN(t, 3)
 	p := start(t, redisAddrs(nodes), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_NODE_DOWN_AFTER=1s")

@@ -16,6 +16,7 @@ import (
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/client"
 	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
@@ -68,6 +69,7 @@ const maxPlaceLost = 3 * time.Second
 // other, and then by this version again, behind nginx and HAProxy: while callers wait,
 // keep leases alive, and pass locks on.
 func TestSoakRollingUpgrade(t *testing.T) {
+	testenv.Soak(t, "an upgrade, or the way back, that callers notice")
 	next := nextVersion(t)
 	for name, reach := range map[string]func(*fleet) string{"nginx": (*fleet).nginx, "haproxy": (*fleet).haproxy} {
 		t.Run(name, func(t *testing.T) {

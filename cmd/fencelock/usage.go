@@ -20,7 +20,7 @@ const (
 	groupGuard  = "guard"
 )
 
-// grouped adds the commands to the root under the heading of a group.
+// grouped adds the commands to the root, under the heading of a group.
 func grouped(root *cobra.Command, id, heading string, commands ...*cobra.Command) {
 	root.AddGroup(&cobra.Group{ID: id, Title: heading})
 	for _, cmd := range commands {
@@ -29,8 +29,8 @@ func grouped(root *cobra.Command, id, heading string, commands ...*cobra.Command
 	root.AddCommand(commands...)
 }
 
-// isConnection says whether a flag names the server or the caller: the help has these once,
-// under the topic connection.
+// isConnection reports whether a flag names the server or the caller. The help describes these flags
+// once, under the topic connection.
 func isConnection(f *pflag.Flag) bool {
 	return slices.Contains([]string{"url", "bearer-token-file", "ca-file", "client-cert-file", "client-key-file"}, f.Name)
 }
@@ -85,7 +85,7 @@ func section(b *strings.Builder, heading, text string) {
 	fmt.Fprintf(b, "%s:\n%s\n", heading, text)
 }
 
-// commandList has a line for each command of the group.
+// commandList returns one line for each command of the group.
 func commandList(cmd *cobra.Command, group string) string {
 	var b strings.Builder
 	for _, c := range cmd.Commands() {

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/fencelock/fencelock/internal/testenv"
 )
 
 // stampsOf are the variables that a build file sets with -ldflags -X, which says nothing of
@@ -31,6 +33,7 @@ func stampsOf(t *testing.T, path string) (names []string) {
 // A release is built in a workspace, where Go stamps neither a version nor a commit: the
 // flags of release/build.sh do, and those of make build stamp the commit.
 func TestVersionOfARelease(t *testing.T) {
+	testenv.Long(t, "a release that does not say its version")
 	t.Parallel()
 	values := map[string]string{"releaseVersion": "v1.2.3", "releaseCommit": "0123456789abcdef", "releaseDate": "2026-03-01T12:00:00Z"}
 	for path, want := range map[string]string{
@@ -49,5 +52,27 @@ func TestVersionOfARelease(t *testing.T) {
 		if err != nil || !strings.Contains(string(out), want) {
 			t.Errorf("%s: %v: %q, want %q", path, err, out, want)
 		}
+	}
+}
+
+// What go install makes in a clone has its commit and date. In a Git worktree, where .git is a file, Go finds no commit.
+func TestVersionOfAClone(t *testing.T) {
+	testenv.Long(t, "a clone that does not know what it builds")
+	t.Parallel()
+	if info, err := os.Stat("../../.git"); err != nil || !info.IsDir() {
+		t.Skip("NOT RUN: not in a clone")
+	}
+	binary := filepath.Join(t.TempDir(), "fencelock")
+	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=auto", "-o", binary, ".") // the default, which a machine may have changed
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	want, err := exec.CommandContext(t.Context(), "git", "rev-parse", "HEAD").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), binary, "version").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "(commit "+strings.TrimSpace(string(want))+" of 2") {
+		t.Errorf("%v: %s, want the commit %s", err, out, want)
 	}
 }

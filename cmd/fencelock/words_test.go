@@ -20,7 +20,7 @@ func TestMessagesArePlain(t *testing.T) {
 		{"acquire --ttl 5 r", "--ttl 5: a duration needs a unit: write 5s for seconds", 2},
 		{"acquire --ttl 5x r", "--ttl 5x: must be a duration such as", 2},
 		{"acquire --ttl", "--ttl needs a value", 2},
-		{"acquire --ttl 1000h r", "--ttl must be from 100ms to 1m0s, in whole milliseconds; the server's FENCELOCK_MAX_TTL sets the maximum", 2},
+		{"acquire --ttl 20h r", "--ttl must be from 100ms to 1m0s, in whole milliseconds; the server's FENCELOCK_MAX_TTL sets the maximum", 2},
 		{"acquire -E x r", "--conflict-exit-code x: must be a whole number", 2},
 		{"ls --watch=5", "--watch 5: must be true or false", 2},
 		{"ls --nosuch", "fencelock ls has no flag --nosuch: fencelock ls --help lists them", 2},

@@ -65,6 +65,7 @@ func oldZooKeeper(t *testing.T) (addr string) {
 // A ZooKeeper that cannot be used is refused at the start and by fencelock check, and
 // nothing is changed.
 func TestZooKeeperThatCannotBeUsed(t *testing.T) {
+	testenv.Long(t, "a ZooKeeper that cannot be used and is not named")
 	t.Parallel()
 	addr := testenv.SharedZooKeeper(t)
 	root := "/unusable" + strconv.FormatInt(time.Now().UnixNano(), 36)
@@ -75,18 +76,16 @@ func TestZooKeeperThatCannotBeUsed(t *testing.T) {
 	zkCreate(t, conn, root+"/theirs/thing", "of somebody else", open)
 	zkCreate(t, conn, root+"/protected", "", zk.AuthACL(zk.PermAll))
 	zkCreate(t, conn, root+"/readable", "", zk.WorldACL(zk.PermRead))
-	port := strconv.Itoa(testenv.FreePort(t))
 	for name, c := range map[string]struct {
 		store   string
 		says    []string
 		startOK bool // only what reads is refused
 		checkOK bool // likewise: fencelock check writes nothing, so cannot know
 	}{
-		"unreachable":        {store: "127.0.0.1:" + port + "/locks", says: []string{"connection refused", "Check the addresses"}},
 		"wrong digest":       {store: "locks:hunter2@" + addr + root + "/protected", says: []string{"perhaps the password of the user locks", root + "/protected"}},
 		"no digest":          {store: addr + root + "/protected", says: []string{"names no user and password", "setAcl"}},
 		"no right to create": {store: addr + root + "/readable", says: []string{"no right to read, write, create and delete", root + "/readable"}, checkOK: true},
-		"another's data":     {store: addr + root + "/theirs", says: []string{root + "/theirs", "not fencelock's", "its own path"}},
+		"another's data":     {store: addr + root + "/theirs", says: []string{root + "/theirs", "not fencelock's", "a path of its own"}},
 		"too old":            {store: oldZooKeeper(t) + "/locks", says: []string{"3.4.13", "3.6 is the oldest"}},
 		"no path":            {store: "locks:hunter2@" + addr, says: []string{"should look like zookeeper://"}},
 	} {
@@ -148,6 +147,7 @@ func TestServersOnZooKeeper(t *testing.T) {
 // Servers serve again when the ensemble has another leader, with the earlier leases and
 // rising tokens.
 func TestSoakZooKeeperFailover(t *testing.T) {
+	testenv.Soak(t, "a service that a ZooKeeper leader's death stops for too long")
 	t.Parallel()
 	ensemble := testenv.StartZooKeeper(t, 3)
 	store := "FENCELOCK_STORE=zookeeper://" + testenv.ZooKeeperAddrs(ensemble) + "/fencelock"
@@ -183,6 +183,7 @@ func TestSoakZooKeeperFailover(t *testing.T) {
 // A start on an ensemble without a leader says so, and what to do; check says it, too.
 // Neither leaves anything that takes effect later.
 func TestSoakZooKeeperWithoutALeader(t *testing.T) {
+	testenv.Soak(t, "a service that grants while ZooKeeper has no leader")
 	t.Parallel()
 	ensemble := testenv.StartZooKeeper(t, 3)
 	ensemble[1].Kill()
@@ -204,6 +205,7 @@ func TestSoakZooKeeperWithoutALeader(t *testing.T) {
 
 // A server without work costs little: under ten requests a second and 1 % of a core.
 func TestSoakZooKeeperIdle(t *testing.T) {
+	testenv.Soak(t, "what an idle server costs on ZooKeeper")
 	z := testenv.StartZooKeeper(t, 1)[0]
 	p := start(t, "FENCELOCK_STORE=zookeeper://"+z.Addr()+"/fencelock")
 	p.release(p.acquire(`{"resource":"orders/1","ttl_ms":60000}`))

@@ -25,7 +25,7 @@ func main() {
 	}
 	fmt.Fprintln(os.Stderr, err)
 	if errors.Is(err, fencing.ErrStaleToken) {
-		os.Exit(exitStale) // another worker has the account now: stop, acquire the lock again
+		os.Exit(exitStale) // another worker has the account now: stop, and acquire the lock again
 	}
 	os.Exit(1)
 }

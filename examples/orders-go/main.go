@@ -23,9 +23,9 @@ import (
 	"github.com/fencelock/fencelock/storage/pgguard"
 )
 
-// The client repeats an acquire under one Idempotency-Key, counts the validity
-// from when it sent it, asks the next server when one does not answer in time,
-// and releases what a cancelled request was granted.
+// The client retries an acquire under one Idempotency-Key, counts the lease's validity from the time it
+// sent the request, and tries the next server when one does not respond in time. If a request is cancelled,
+// it releases the lease that may have been granted.
 const (
 	wait   = 15 * time.Second // in the queue for an order
 	answer = 2 * time.Second
@@ -78,21 +78,21 @@ func (b *backend) charge(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err == nil:
 		_, _ = fmt.Fprintf(w, "{\"charges\":%d}\n", charges)
-	case errors.Is(err, fencing.ErrStaleToken): // another lease was used since: nothing was written
+	case errors.Is(err, fencing.ErrStaleToken): // another lease was used in the meantime: nothing was written
 		http.Error(w, "the order changed hands, try again", http.StatusConflict)
 	default:
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 	}
 }
 
-// charged reads the order and writes it back. The token makes PostgreSQL refuse
-// that once another lease of the order was used, however late this process is.
+// charged reads the order and writes it back. With the token, PostgreSQL refuses the write if another lease
+// of the order was used in the meantime, however late this process is.
 func (b *backend) charged(ctx context.Context, resource string, token fencing.Token, id int) (charges int, err error) {
 	err = pgguard.Do(ctx, b.pool, fencing.Claim{Resource: resource, Token: token}, func(tx pgx.Tx) error {
 		if err := tx.QueryRow(ctx, `SELECT charges FROM orders WHERE id = $1`, id).Scan(&charges); err != nil {
 			return err
 		}
-		charges++ // here is where a payment would be made, with ctx: it ends before the lease
+		charges++ // a real backend pays here, with ctx, which ends before the lease
 		_, err := tx.Exec(ctx, `UPDATE orders SET charges = $1 WHERE id = $2`, charges, id)
 		return err
 	})

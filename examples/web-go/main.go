@@ -1,5 +1,5 @@
-// Command web-go serves POST /accounts/{account}/deposits/{deposit} {"amount": 5} through database/sql. A middleware
-// takes the account's lock and hands the lease on.
+// Command web-go serves POST /accounts/{account}/deposits/{deposit} {"amount": 5} through database/sql. A
+// middleware acquires the account's lock and passes the lease to the handler.
 //
 //	DATABASE_URL=postgres://… FENCELOCK_URL=http://127.0.0.1:8080 PORT=3000 go run ./examples/web-go
 //
@@ -29,12 +29,12 @@ import (
 )
 
 const (
-	queue  = 5 * time.Second        // for an account
-	rules  = 100 * time.Millisecond // of the business
+	queue  = 5 * time.Second        // how long a request waits for its account
+	rules  = 100 * time.Millisecond // the time that the business rules take
 	header = 5 * time.Second
 )
 
-// database is what Postgres and MariaDB do in different ways.
+// database holds the differences between Postgres and MariaDB.
 type database struct {
 	driver                 string
 	do                     func(context.Context, *sql.DB, fencing.Lease, func(*sql.Tx) error) error
@@ -83,10 +83,10 @@ func run() error {
 	return (&http.Server{Handler: mux, ReadHeaderTimeout: header}).Serve(listener)
 }
 
-// listen takes the socket of a systemd.socket, if there is one, or opens PORT.
+// listen uses the socket that systemd passes (systemd.socket), or opens PORT.
 func listen() (net.Listener, error) {
 	if os.Getenv("LISTEN_FDS") == "1" {
-		return net.FileListener(os.NewFile(3, "socket")) //nolint:mnd // the first after stderr
+		return net.FileListener(os.NewFile(3, "socket")) //nolint:mnd // systemd passes the first socket as descriptor 3
 	}
 	return net.Listen("tcp", "127.0.0.1:"+os.Getenv("PORT"))
 }
@@ -110,7 +110,7 @@ func locked(locks *client.Client, resource func(*http.Request) string, next hand
 		}, opts...)
 		switch {
 		case err == nil:
-		case errors.Is(err, client.ErrLeaseLost): // also a stale token: another process had the account meanwhile
+		case errors.Is(err, client.ErrLeaseLost): // or the token was stale: another process had the account in the meantime
 			http.Error(w, err.Error(), http.StatusConflict)
 		case errors.Is(err, client.ErrHeld), errors.Is(err, client.ErrUnavailable):
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
@@ -129,7 +129,7 @@ func (d database) serve(db *sql.DB) handler {
 			return err
 		}
 		ctx, account, balance := r.Context(), r.PathValue("account"), int64(0)
-		err := d.do(ctx, db, leaseOf(ctx), func(tx *sql.Tx) error { // it has claimed before it reads
+		err := d.do(ctx, db, leaseOf(ctx), func(tx *sql.Tx) error { // do claims before the function reads
 			if err := tx.QueryRowContext(ctx, d.balance, account).Scan(&balance); err != nil {
 				return err
 			}

@@ -1,10 +1,9 @@
-// Package fencinghttp takes fencing tokens off HTTP requests, for services
-// that own the storage which tokens protect. It imports the standard library
-// only, like package fencing.
+// Package fencinghttp reads fencing tokens from HTTP requests, for services that own the storage that the
+// tokens protect. Like package fencing, it imports only the standard library.
 //
 //	mux.Handle("PUT /accounts/{id}", fencinghttp.Require(putAccount))
 //
-// Inside, fencing.FromContext gives the token, and WriteStale answers a
+// In the handler, fencing.FromContext returns the token. WriteStale writes the response to a
 // *fencing.StaleTokenError.
 package fencinghttp
 
@@ -19,30 +18,26 @@ import (
 // ProofHeader is the request header that carries the fencing_proof of a lease.
 const ProofHeader = "Fencing-Proof"
 
-// Header is the request header that carries a token, and the response header
-// that tells the highest one seen.
+// Header is the request header that carries a token, and the response header with the highest token seen.
 const Header = "Fencing-Token"
 
-// Require puts the token of each request into its context. A request without
-// one is answered 428, and a malformed or repeated one 400, as problem details
-// (RFC 9457); neither reaches next.
+// Require puts the token of each request into its context. A request without a token gets 428, and one with a
+// malformed or repeated token gets 400, as problem details (RFC 9457). Neither reaches next.
 func Require(next http.Handler) http.Handler { return middleware{next: next, required: true} }
 
-// Accept is Require that lets requests without a token through, without a
-// token in their context.
+// Accept is Require, except that requests without a token reach next, without a token in their context.
 func Accept(next http.Handler) http.Handler { return middleware{next: next} }
 
-// Verifier verifies proofs: *fencing.ProofKeys, or what holds their latest version.
+// Verifier verifies proofs: *fencing.ProofKeys, or a type that follows changes of the keys.
 type Verifier interface {
-	// Verify returns a *fencing.ProofError for a proof of another resource or
-	// token, by an unknown key, or none.
+	// Verify returns a *fencing.ProofError if the proof is missing, is for another resource or token, or was
+	// made with an unknown key.
 	Verify(resource string, token fencing.Token, proof string) error
 }
 
-// RequireProof is Require that also demands the proof that the token was minted
-// for the resource, which resource reads off the request: 428 without a proof,
-// 403 with a wrong one. Inside, fencing.ProofFromContext gives the proof, for
-// storage that demands it, too.
+// RequireProof is Require that also demands a proof that the token was minted for the resource. resource
+// returns the resource of a request. A request without a proof gets 428, and one with a wrong proof gets 403.
+// In the handler, fencing.ProofFromContext returns the proof, for storage that also demands it.
 func RequireProof(keys Verifier, resource func(*http.Request) string, next http.Handler) http.Handler {
 	return Require(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		values := r.Header.Values(ProofHeader)
@@ -60,8 +55,8 @@ func RequireProof(keys Verifier, resource func(*http.Request) string, next http.
 	}))
 }
 
-// WriteProof answers 428 or 403 if err is, or wraps, a *fencing.ProofError.
-// Otherwise it writes nothing and returns false.
+// WriteProof responds with 428 or 403 if err is, or wraps, a *fencing.ProofError. Otherwise it writes nothing
+// and returns false.
 func WriteProof(w http.ResponseWriter, err error) bool {
 	var refused *fencing.ProofError
 	if !errors.As(err, &refused) {
@@ -108,8 +103,8 @@ func (m middleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m.next.ServeHTTP(w, r.WithContext(fencing.NewContext(r.Context(), token)))
 }
 
-// WriteStale answers 412 with the highest token seen if err is, or wraps, a
-// *fencing.StaleTokenError. Otherwise it writes nothing and returns false.
+// WriteStale responds with 412 and the highest token seen if err is, or wraps, a *fencing.StaleTokenError.
+// Otherwise it writes nothing and returns false.
 func WriteStale(w http.ResponseWriter, err error) bool {
 	var stale *fencing.StaleTokenError
 	if !errors.As(err, &stale) {
@@ -123,7 +118,7 @@ func WriteStale(w http.ResponseWriter, err error) bool {
 	return true
 }
 
-// problem is the body of a refusal, RFC 9457.
+// problem is the body of a refusal (RFC 9457).
 type problem struct {
 	Type      string        `json:"type"`
 	Title     string        `json:"title"`
@@ -140,12 +135,12 @@ func malformed(detail string) problem {
 
 func write(w http.ResponseWriter, p problem) {
 	body, err := json.Marshal(p)
-	if err != nil { // a struct of strings and numbers has no way to fail
+	if err != nil { // cannot happen: a struct of strings and numbers can be marshalled
 		http.Error(w, p.Detail, p.Status)
 		return
 	}
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(p.Status)
-	_, _ = w.Write(body) // the client is gone: nobody is left to tell
+	_, _ = w.Write(body) // an error means that the client is gone
 }

@@ -15,17 +15,17 @@ import (
 
 const (
 	holders  = 16
-	attempts = 40 // of each holder
+	attempts = 40 // the number of attempts of each holder
 )
 
-// outcomes gathers what many holders saw.
+// outcomes collects the results of many holders.
 type outcomes struct {
 	mu       sync.Mutex
-	versions map[int64]fencing.Token // of accepted writes
+	versions map[int64]fencing.Token // by version of an accepted write, its token
 	problems []string
 
-	next  atomic.Int64 // the last token given out
-	floor atomic.Int64 // the largest token whose acceptance has been answered
+	next  atomic.Int64 // the last token that a holder got
+	floor atomic.Int64 // the largest token whose attempt was reported as accepted
 }
 
 func (o *outcomes) problemf(format string, args ...any) {
@@ -41,8 +41,8 @@ func (o *outcomes) report(t *testing.T) {
 	}
 }
 
-// accepted holds the guarantee against one accepted attempt: floor was read
-// before the attempt began.
+// accepted checks the guarantee for an accepted attempt. floor is the value that o.floor had before the
+// attempt began.
 func (o *outcomes) accepted(token, floor fencing.Token) {
 	if token < floor {
 		o.problemf("token %d was accepted after %d had been", token, floor)
@@ -75,8 +75,7 @@ func (o *outcomes) wrote(token fencing.Token, version int64) {
 	}
 }
 
-// attempt makes one claim or write on resource r, with a token that is new, or
-// older by some.
+// attempt makes one claim or write on resource r, with a new token or one that is slightly older.
 func (o *outcomes) attempt(ctx context.Context, g fencing.Guard, draw *rand.Rand) {
 	token := fencing.Token(o.next.Add(1))
 	if draw.IntN(3) == 0 {
@@ -112,8 +111,8 @@ func inParallel(n int, work func(worker int)) {
 	wg.Wait()
 }
 
-// manyHolders checks that the mark behaves as one number that only rises: an
-// attempt that begins after a larger token was accepted is refused.
+// manyHolders checks that the mark behaves like one number that only rises: an attempt that begins after a
+// larger token was accepted is refused.
 func manyHolders(t *testing.T, g fencing.Guard) {
 	o := &outcomes{versions: map[int64]fencing.Token{}}
 	ctx := limited(t)
@@ -141,8 +140,8 @@ func manyHolders(t *testing.T, g fencing.Guard) {
 	}
 }
 
-// manyIncrements has holders that take each other's place in the middle of
-// read-modify-write: an increment that was answered is never lost.
+// manyIncrements lets holders supersede each other in the middle of read-modify-writes, and checks that no
+// increment that succeeded is lost.
 func manyIncrements(t *testing.T, g fencing.Guard) {
 	var next, done atomic.Int64
 	o := &outcomes{versions: map[int64]fencing.Token{}}
@@ -171,7 +170,7 @@ func manyIncrements(t *testing.T, g fencing.Guard) {
 	t.Logf("%d of %d increments went through, none was lost", done.Load(), holders*attempts)
 }
 
-// increment reads and writes under a claim.
+// increment claims the record, and writes the increased value.
 func increment(ctx context.Context, g fencing.Guard, token fencing.Token) error {
 	record, err := g.Claim(ctx, "r", token)
 	if err != nil {
@@ -185,7 +184,7 @@ func increment(ctx context.Context, g fencing.Guard, token fencing.Token) error 
 	return err
 }
 
-// firstClaimsRace has every holder make the first claim of a resource.
+// firstClaimsRace lets all holders make the first claim of a resource at the same time.
 func firstClaimsRace(t *testing.T, g fencing.Guard) {
 	ctx := limited(t)
 	for round := range 20 {

@@ -12,11 +12,11 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 )
 
-// patience bounds what a test asks of a guard: one that hangs fails.
+// patience is the time limit of each test, so that a test of a hanging guard fails.
 const patience = 2 * time.Minute
 
-// Run runs the suite. Each call of open gives a guard that knows nothing yet
-// and is closed by the test's own clean-up.
+// Run runs the suite. Each call of open returns a guard without records, which is closed at the end of the
+// test.
 func Run(t *testing.T, open func(t *testing.T) fencing.Guard) {
 	scenarios := []struct {
 		name string
@@ -54,8 +54,8 @@ func Run(t *testing.T, open func(t *testing.T) fencing.Guard) {
 	}
 }
 
-// RunDurable runs the suite, and then what needs a guard to be opened again.
-// reopen closes the storage of a guard that open gave, and opens it again.
+// RunDurable runs the suite, and then tests that need to open a guard again. reopen closes the storage of a
+// guard that open returned, and opens it again.
 func RunDurable(t *testing.T, open func(t *testing.T) fencing.Guard, reopen func(t *testing.T, g fencing.Guard) fencing.Guard) {
 	Run(t, open)
 	t.Run("opened again, it knows everything", func(t *testing.T) {

@@ -79,8 +79,8 @@ func readRaisesNothing(t *testing.T, g fencing.Guard) {
 	}
 }
 
-// writeAloneLoses shows that the guard's check of writes is not enough, which
-// is why claimThenWrite is the protocol.
+// writeAloneLoses shows that checking only writes is not enough. That is why the protocol is
+// claim-then-write.
 func writeAloneLoses(t *testing.T, g fencing.Guard) {
 	mustWrite(t, g, "r", 1, `[]`)
 	// The holder of 2 reads [] and pauses; its lease ends. The holder of 3
@@ -109,7 +109,7 @@ func deleteKeepsTheMark(t *testing.T, g fencing.Guard) {
 	mustRead(t, g, gone)
 	mustBeStale(t, write(t, g, "r", 5, `1`), "r", 5, 6)
 	sameKinds(t, mustHistory(t, g, "r", 10), "write 5<6 v2 refused", "write 6>5 v2 accepted", "write 5>0 v1 accepted")
-	sameRecord(t, mustDelete(t, g, "r", 6), fencing.Record{Resource: "r", Mark: 6, Version: 3}) // a repeat
+	sameRecord(t, mustDelete(t, g, "r", 6), fencing.Record{Resource: "r", Mark: 6, Version: 3}) // repeated
 	sameRecord(t, mustClaim(t, g, "r", 7), fencing.Record{Resource: "r", Mark: 7, Version: 3})
 	sameRecord(t, mustWrite(t, g, "r", 7, `2`), fencing.Record{Resource: "r", Mark: 7, Version: 4, Value: json.RawMessage(`2`)})
 	sameRecord(t, mustDelete(t, g, "unknown", 1), fencing.Record{Resource: "unknown", Mark: 1, Version: 1})
@@ -122,7 +122,7 @@ func staleDeleteRefused(t *testing.T, g fencing.Guard) {
 	mustRead(t, g, fencing.Record{Resource: "r", Mark: 5, Version: 1, Value: json.RawMessage(`1`)})
 }
 
-// usageCounts leaves open how a storage compresses.
+// usageCounts makes no assumption about how a storage compresses values.
 func usageCounts(t *testing.T, g fencing.Guard) {
 	before := mustUsage(t, g)
 	want := func(records int64, what string, right func(bytes int64) bool) int64 {
@@ -182,7 +182,7 @@ func listsPrefix(t *testing.T, g fencing.Guard) {
 		{"a/", "a/2", 100, all[3:7]},
 		{"a/", last, 100, nil},
 		{"a/", "b", 100, nil},
-		{"a/", "a", 1, []string{"a/10"}}, // after what does not begin with the prefix
+		{"a/", "a", 1, []string{"a/10"}}, // after a resource that does not begin with the prefix
 		{"c", "", 100, nil},
 		{"", "", 0, nil},
 	} {
@@ -234,7 +234,7 @@ func sameKinds(t *testing.T, attempts []fencing.Attempt, want ...string) {
 	}
 }
 
-// attemptsMade is more than any guard keeps for one resource.
+// attemptsMade is more than the number of attempts that any guard keeps for one resource.
 const attemptsMade = 1200
 
 func historyBounded(t *testing.T, g fencing.Guard) {

@@ -1,3 +1,3 @@
-// Package apicheck lists what the packages that applications import export. Its test
-// compares that with the committed listings, so that a change of them is seen.
+// Package apicheck lists the exported API of the packages that applications import. Its test compares it with
+// the committed listings, so that a change of the API is noticed.
 package apicheck

@@ -14,18 +14,19 @@ import (
 const product = "github.com/fencelock/fencelock"
 
 // released are the modules that have a release with each other, as folders.
-var released = []string{"api/wire", "client", "fencing", "migrations", "storage/mysqlguard", "storage/pgguard"}
+var released = []string{"api/wire", "client", "fencing", "fencing/fencinggrpc", "migrations", "storage/mysqlguard", "storage/pgguard"}
 
 // What an application pulls in with a module is what testdata says, and of the server
 // nothing.
 func TestApplicationsPullInLittle(t *testing.T) {
 	t.Parallel()
 	for name, main := range map[string]string{
-		"client":             `_, _ = client.New([]string{"http://127.0.0.1:8080"})`,
-		"fencing":            `_, _ = fencing.ParseToken("34")`,
-		"api/wire":           `_ = wire.Lease{}`,
-		"storage/mysqlguard": `_ = mysqlguard.Do`,
-		"storage/pgguard":    `_ = pgguard.Do`,
+		"client":              `_, _ = client.New([]string{"http://127.0.0.1:8080"})`,
+		"fencing":             `_, _ = fencing.ParseToken("34")`,
+		"fencing/fencinggrpc": `_ = fencinggrpc.UnaryClient()`,
+		"api/wire":            `_ = wire.Lease{}`,
+		"storage/mysqlguard":  `_ = mysqlguard.Do`,
+		"storage/pgguard":     `_ = pgguard.Do`,
 	} {
 		app := t.TempDir()
 		write(t, filepath.Join(app, "main.go"), fmt.Sprintf("package main\n\nimport %q\n\nfunc main() { %s }\n", product+"/"+name, main))

@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// Listing declares everything that the package in a folder exports, without comments
-// and values, in the order of its text.
+// Listing returns the declarations of everything that the package in a folder exports, without comments and
+// values, sorted by their text.
 func Listing(dir string) (string, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
@@ -59,7 +59,7 @@ func declarations(path string) ([]string, error) {
 	return exported, nil
 }
 
-// exports leaves of a declaration what is exported, and says whether that is anything.
+// exports removes everything that is not exported from a declaration, and reports whether anything is left.
 func exports(decl ast.Decl) bool {
 	if f, ok := decl.(*ast.FuncDecl); ok && f.Recv != nil {
 		if !ast.IsExported(strings.TrimPrefix(types.ExprString(f.Recv.List[0].Type), "*")) {
@@ -69,8 +69,8 @@ func exports(decl ast.Decl) bool {
 	return ast.FileExports(&ast.File{Name: ast.NewIdent("p"), Decls: []ast.Decl{decl}})
 }
 
-// apart makes one declaration of each in a group, without bodies. Constants keep their
-// values.
+// apart splits a declaration of several names into one declaration for each. It removes function bodies and
+// the values of variables.
 func apart(decl ast.Decl) []ast.Node {
 	if f, ok := decl.(*ast.FuncDecl); ok {
 		f.Body = nil

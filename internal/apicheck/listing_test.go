@@ -15,7 +15,7 @@ var update = flag.Bool("update", false, "write the listings again")
 // What applications import changes only with its listing:
 // go test ./internal/apicheck -update. Say in CHANGELOG.md what a user has to change.
 func TestAPI(t *testing.T) {
-	for _, pkg := range []string{"client", "fencing", "fencing/fencinghttp", "api/wire", "storage/mysqlguard", "storage/pgguard"} {
+	for _, pkg := range []string{"client", "fencing", "fencing/fencinghttp", "fencing/fencinggrpc", "api/wire", "storage/mysqlguard", "storage/pgguard"} {
 		got, err := apicheck.Listing(filepath.Join("..", "..", pkg))
 		if err != nil {
 			t.Fatal(err)

@@ -216,3 +216,23 @@ func fileImports(root, path string) ([]edge, error) {
 	}
 	return edges, nil
 }
+
+// What a call needs is in its parameters: a value in a context is there or not, and nobody
+// sees which (the caller of a lease was once).
+func TestNothingOfALeaseIsHiddenInAContext(t *testing.T) {
+	root := moduleRoot(t)
+	err := filepath.WalkDir(filepath.Join(root, "lockcore"), func(path string, d fs.DirEntry, err error) error {
+		kit := strings.Contains(path, "servicetest")
+		if err != nil || d.IsDir() || kit || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if strings.Contains(string(text), "context.WithValue(") {
+			t.Errorf("%s puts a value into a context", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

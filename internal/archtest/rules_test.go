@@ -40,6 +40,10 @@ var rules = []rule{
 		why: "applications import it next to their storage, so it brings nothing with it",
 	},
 	{
+		pkg: "fencing/fencinggrpc", ours: []string{"fencing"}, others: true,
+		why: "tokens through gRPC, in a module of its own so that only its users get gRPC",
+	},
+	{
 		pkg: "api/wire",
 		why: "server and client share these structs; a leaf cannot make them share more",
 	},
@@ -54,6 +58,10 @@ var rules = []rule{
 	{
 		pkg: "lockcore/node", ours: []string{"fencing"}, never: []string{"net", "net/http", "database/sql"},
 		why: "the contract between the algorithm and its nodes",
+	},
+	{
+		pkg: "lockcore/blocked", ours: []string{"lockcore", "fencing"}, never: []string{"net", "net/http", "database/sql"},
+		why: "who waits for whom, from what any service lists: no node, no HTTP",
 	},
 	{
 		pkg: "lockcore/internal/pause",
@@ -144,7 +152,7 @@ var rules = []rule{
 		why: "a Store of the replica",
 	},
 	{
-		pkg: "api", ours: []string{"lockcore", "fencing", "api/wire"}, others: true,
+		pkg: "api", ours: []string{"lockcore", "lockcore/blocked", "fencing", "api/wire"}, others: true,
 		why: "HTTP over interfaces; it works the same over every storage",
 	},
 	{
@@ -152,8 +160,9 @@ var rules = []rule{
 		why: "it speaks HTTP; a client that knew lockcore could vote",
 	},
 	{
-		pkg: "client/fencelocktest", ours: []string{"client", "api/wire", "fencing"}, others: true, kit: true,
-		why: "applications import it in their tests: it has none of the server",
+		pkg: "fencelocktest", others: true, kit: true,
+		ours: []string{".", "api", "api/events", "client", "fencing", "lockcore/node", "lockcore/replica", "lockcore/sets", "storage/boltguard", "storage/boltstore"},
+		why:  "applications import it in their tests: the server itself, in their process",
 	},
 	{
 		pkg: "cmd", ours: []string{everything}, others: true, never: []string{"testing"},
@@ -168,7 +177,7 @@ var rules = []rule{
 		why: "files of certificates; it does not know whose",
 	},
 	{
-		pkg: "internal/demo", ours: []string{"client", "api/wire"},
+		pkg: "internal/demo", ours: []string{"client", "api/wire", "fencing"},
 		why: "it shows what a user sees: the service over HTTP; one that knew lockcore would prove less",
 	},
 	{
@@ -196,8 +205,8 @@ var rules = []rule{
 		why: "the suite that every Guard passes",
 	},
 	{
-		pkg: "api/leases", ours: []string{"api/internal/deadlines"},
-		why: "a table in memory: who grants leases and who asks about them is not its business",
+		pkg: "api/leases", ours: []string{"api/internal/deadlines", "lockcore"},
+		why: "a table in memory: whose lease it is, it takes from lockcore; who grants leases is not its business",
 	},
 	{
 		pkg: "api/activity",
@@ -224,7 +233,7 @@ var rules = []rule{
 		why: "it asks servers by HTTP; a command that knew the server would work on no other",
 	},
 	{
-		pkg: "cmd/fencelock/internal/server", ours: []string{".", "api", "api/access", "cmd/fencelock/internal/backend", "cmd/fencelock/internal/check", "cmd/fencelock/internal/cli", "cmd/fencelock/internal/config", "cmd/fencelock/internal/keyfile", "cmd/fencelock/internal/logging", "cmd/fencelock/internal/reload", "cmd/fencelock/internal/screen", "cmd/fencelock/internal/version", "fencing", "internal/pemfile", "lockcore", "lockcore/keyring", "storage/redisnode"}, others: true,
+		pkg: "cmd/fencelock/internal/server", ours: []string{".", "api", "api/access", "api/events", "cmd/fencelock/internal/backend", "cmd/fencelock/internal/check", "cmd/fencelock/internal/cli", "cmd/fencelock/internal/config", "cmd/fencelock/internal/keyfile", "cmd/fencelock/internal/logging", "cmd/fencelock/internal/reload", "cmd/fencelock/internal/screen", "cmd/fencelock/internal/version", "fencing", "internal/pemfile", "lockcore", "lockcore/keyring", "storage/redisnode"}, others: true,
 		why: "it wires a server together, and asks none; main hands it what the client's commands need",
 	},
 	{
@@ -252,7 +261,7 @@ var rules = []rule{
 		why: "it explains errors of networks and drivers; it does not know what was asked",
 	},
 	{
-		pkg: "cmd/fencelock/internal/check", ours: []string{"cmd/fencelock/internal/cause", "cmd/fencelock/internal/config", "lockcore/node", "lockcore/sets", "lockcore/redlock/membership", "lockcore/redlock/quorum", "storage/redisnode", "storage/etcdstore", "storage/mysqlguard", "storage/pgguard", "storage/zkstore"}, others: true,
+		pkg: "cmd/fencelock/internal/check", ours: []string{"cmd/fencelock/internal/cause", "cmd/fencelock/internal/config", "lockcore/node", "lockcore/sets", "lockcore/redlock/membership", "lockcore/redlock/quorum", "storage/redisnode", "storage/etcdstore", "storage/mysqlguard", "storage/pgguard", "storage/pgstore", "storage/zkstore"}, others: true,
 		why: "it reads what a configuration points to; it starts no server",
 	},
 	{
@@ -268,7 +277,19 @@ var rules = []rule{
 		why: "real servers for tests; it knows nothing of the product",
 	},
 	{
-		pkg: "internal/crowdtest", ours: []string{"internal/testenv", "lockcore", "lockcore/node", "lockcore/sets"}, kit: true,
+		pkg: "internal/tiers",
+		why: "a program that reads the tests' source",
+	},
+	{
+		pkg: "internal/notices",
+		why: "a program that reads what a binary was built from",
+	},
+	{
+		pkg: "internal/way", ours: []string{"api", "api/events", "api/wire", "lockcore/node", "lockcore/sets", "storage/redisnode"}, others: true, kit: true,
+		why: "it serves as cmd/fencelock does, and counts what runs",
+	},
+	{
+		pkg: "internal/crowdtest", ours: []string{"internal/testenv", "lockcore", "lockcore/node", "lockcore/servicetest", "lockcore/sets"}, kit: true,
 		why: "it puts load on a node, and the store's own tests look at what is in it",
 	},
 	{
@@ -276,7 +297,7 @@ var rules = []rule{
 		why: "it breaks the built program from outside and judges it by its HTTP API; what knew the inside would believe it",
 	},
 	{
-		pkg: "internal/sim", ours: []string{"lockcore", "lockcore/keyring", "lockcore/node", "lockcore/sets", "lockcore/redlock/quorum", "lockcore/nodetest", "lockcore/replica", "lockcore/replica/memstore", "fencing"}, kit: true,
+		pkg: "internal/sim", ours: []string{"lockcore", "lockcore/keyring", "lockcore/node", "lockcore/servicetest", "lockcore/sets", "lockcore/redlock/quorum", "lockcore/nodetest", "lockcore/replica", "lockcore/replica/memstore", "fencing"}, kit: true,
 		why: "it owns the clock and every message, and runs the algorithm as it is",
 	},
 	{

@@ -24,11 +24,11 @@ type always struct{ lockcore.Service }
 
 func (always) Limits() lockcore.Limits { return lockcore.Limits{}.WithDefaults() }
 
-func (always) Acquire(_ context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+func (always) Acquire(_ context.Context, req lockcore.Request) (lockcore.Lease, error) {
 	return lockcore.Lease{Resource: req.Resource, ID: "AYFqX3kfbB0sZ8Jp2i5cVxw0m9QeIoDw3gZvcmRlcnMvNDI" + req.Resource, Token: 7, TTL: req.TTL, Validity: req.TTL}, nil
 }
 
-func (always) Open(_ context.Context, id string) (lockcore.OpenedLease, error) {
+func (always) Open(_ context.Context, _ lockcore.Caller, id string) (lockcore.OpenedLease, error) {
 	return anyLease{id: id}, nil
 }
 
@@ -38,7 +38,7 @@ type anyLease struct {
 	id string
 }
 
-func (anyLease) Release(context.Context) error { return nil }
+func (anyLease) Release(context.Context) ([]lockcore.LeasePart, error) { return nil, nil }
 
 func (l anyLease) Terms() lockcore.LeaseTerms {
 	return lockcore.LeaseTerms{Parts: []lockcore.LeasePart{{Resource: l.id}}}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/client"
+	"github.com/fencelock/fencelock/internal/testenv"
 )
 
 // A hundred callers give up, one after the other. Each loses the connection of its own
@@ -45,6 +46,7 @@ func TestCancelsCloseNoOtherConnections(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			machine := testenv.MeasureLateness(t)
 			var slowest time.Duration
 			late := 0
 			for range cancels {
@@ -66,7 +68,7 @@ func TestCancelsCloseNoOtherConnections(t *testing.T) {
 					t.Fatal(err)
 				}
 				took := time.Since(begun)
-				if slowest = max(slowest, took); took > 100*time.Millisecond {
+				if slowest = max(slowest, took); took > 100*time.Millisecond+2*machine.Longest() {
 					late++
 				}
 			}
@@ -75,7 +77,7 @@ func TestCancelsCloseNoOtherConnections(t *testing.T) {
 				t.Errorf("%d connections for %d cancels among %d callers", n, cancels, others)
 			}
 			if late > cancels/20 { // the machine may be busy now and then
-				t.Errorf("%d cancelled acquires took longer than 100 ms", late)
+				t.Errorf("%d cancelled acquires took longer than 100 ms on a machine that is late by %s", late, machine.Longest())
 			}
 			if err := c.Close(t.Context()); err != nil {
 				t.Error(err)

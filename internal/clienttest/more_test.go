@@ -256,7 +256,7 @@ func TestLocksInspectBreak(t *testing.T) {
 	}
 	token := lock.Token
 	problem, ok := errors.AsType[*client.ProblemError](c.Break(t.Context(), odd, token+1))
-	if !ok || problem.Kind() != "other-lease" || problem.FencingToken != int64(lock.Token) {
+	if !ok || problem.Kind() != "other-lease" || problem.FencingToken != lock.Token {
 		t.Errorf("%v", problem)
 	}
 	if err := c.Break(t.Context(), odd, token); err != nil {

@@ -3,6 +3,7 @@ package clienttest_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -86,5 +87,44 @@ func TestSlotsNest(t *testing.T) {
 		if !errors.Is(err, client.ErrInvalid) {
 			t.Error(err)
 		}
+	}
+}
+
+// Within a slot, that slot by its name is joined, and whatever is free is granted: another slot, and the resource.
+func TestWithinASlot(t *testing.T) {
+	t.Parallel()
+	c := connect(t, serve(t, newLocker(t)))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	err := c.Do(ctx, "jobs", func(ctx context.Context, outer *client.Lease) error {
+		err := c.Do(ctx, outer.Resource(), func(_ context.Context, inner *client.Lease) error {
+			if inner != outer {
+				t.Errorf("%s in %s", inner, outer)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Errorf("the slot by its name: %v", err)
+		}
+		if err := c.Do(ctx, "jobs", func(context.Context, *client.Lease) error { return nil }); err != nil {
+			t.Errorf("the resource: %v", err)
+		}
+		free, err := c.Acquire(ctx, "jobs", client.Slots(2))
+		if err != nil {
+			return fmt.Errorf("the other slot: %w", err)
+		}
+		return free.Release(ctx)
+	}, client.Slots(2))
+	if err != nil {
+		t.Error(err)
+	}
+	err = c.Do(ctx, "one", func(ctx context.Context, _ *client.Lease) error {
+		if _, err := c.Acquire(ctx, "one", client.Slots(1)); !errors.Is(err, client.ErrInvalid) {
+			t.Errorf("slots that are all of the work itself: %v", err)
+		}
+		return nil
+	}, client.Slots(1))
+	if err != nil {
+		t.Error(err)
 	}
 }

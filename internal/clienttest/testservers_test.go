@@ -1,20 +1,16 @@
 package clienttest_test
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/fencelock/fencelock/client"
-	"github.com/fencelock/fencelock/client/fencelocktest"
+	"github.com/fencelock/fencelock/fencelocktest"
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/internal/testenv"
 )
@@ -25,8 +21,8 @@ type testServer struct {
 	order func(do, resource string)
 }
 
-// The services for the tests of applications, in each language, answer like the real one:
-// the same calls of a client give the same.
+// The service for the tests of applications in Go answers like the real one: the same calls of a client give
+// the same. Those in the other languages start the real one.
 func TestTestServers(t *testing.T) {
 	t.Parallel()
 	servers := map[string]func(*testing.T) testServer{
@@ -35,14 +31,6 @@ func TestTestServers(t *testing.T) {
 			return testServer{url: serve(t, newLocker(t)).URL}
 		},
 		"go": goTestServer,
-		"python": func(t *testing.T) testServer {
-			t.Helper()
-			return driven(t, "../../clients/python", testenv.Pythons(t)[0].Path, "tests/testing_driver.py")
-		},
-		"typescript": func(t *testing.T) testServer {
-			t.Helper()
-			return driven(t, "../../clients/typescript", testenv.Node(t), "tests/testing_driver.mjs")
-		},
 	}
 	for name, start := range servers {
 		t.Run(name, func(t *testing.T) {
@@ -70,7 +58,7 @@ func goTestServer(t *testing.T) testServer {
 		case "end":
 			server.End(resource)
 		case "lose":
-			server.LoseNextAnswer()
+			server.LoseNextResponse()
 		case "hold":
 			others[resource] = server.Hold(resource)
 		case "let":
@@ -78,46 +66,6 @@ func goTestServer(t *testing.T) testServer {
 		case "await":
 			server.AwaitWaiters(resource, 1)
 		}
-	}}
-}
-
-// driven is a service in another language, which obeys orders on its standard input.
-func driven(t *testing.T, dir string, command ...string) testServer {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
-	cmd.Dir, cmd.Stderr = dir, os.Stderr
-	cmd.Env = append(os.Environ(), "PYTHONPATH=src", "PYTHONDONTWRITEBYTECODE=1")
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = in.Close()
-		_, _ = io.Copy(io.Discard, out)
-		_ = cmd.Wait()
-	})
-	lines := bufio.NewScanner(out)
-	var said struct {
-		URL string `json:"url"`
-	}
-	next := func() {
-		t.Helper()
-		if !lines.Scan() || json.Unmarshal(lines.Bytes(), &said) != nil {
-			t.Fatalf("it said %q", lines.Text())
-		}
-	}
-	next()
-	return testServer{url: said.URL, order: func(do, resource string) {
-		t.Helper()
-		_, _ = fmt.Fprintf(in, "{\"do\": %q, \"resource\": %q}\n", do, resource)
-		next()
 	}}
 }
 
@@ -130,7 +78,7 @@ func answersLikeTheService(t *testing.T, c *client.Client) {
 	}
 	_, err = c.TryAcquire(ctx, "a/1")
 	problem, _ := errors.AsType[*client.ProblemError](err)
-	if problem == nil || problem.Kind() != "lock-held" || problem.Holder != "tester" || problem.FencingToken != int64(first.Token()) || problem.Resource != "a/1" {
+	if problem == nil || problem.Kind() != "lock-held" || problem.Holder != "tester" || problem.FencingToken != first.Token() || problem.Resource != "a/1" {
 		t.Errorf("a held lock gives %v", err)
 	}
 	if _, err := c.Acquire(ctx, "a/1", client.Wait(50*time.Millisecond)); !errors.Is(err, client.ErrHeld) {

@@ -13,13 +13,13 @@ import (
 	"github.com/fencelock/fencelock/client"
 )
 
-// account is where the balance is stored: the path of a file, which takes every
-// write, or the URL of a guarded record, which checks tokens.
+// account is where the balance is stored: the path of a file, which accepts every write, or the URL of a
+// guarded record, which checks tokens.
 type account string
 
 func (a account) guarded() bool { return strings.HasPrefix(string(a), "http") }
 
-// read gives the balance; with a token that is not 0 it claims a record first.
+// read returns the balance. If the account is guarded and token is not 0, it claims the record first.
 func (a account) read(ctx context.Context, token int64) (int64, error) {
 	if a.guarded() {
 		if token != 0 {
@@ -34,8 +34,8 @@ func (a account) read(ctx context.Context, token int64) (int64, error) {
 	return strconv.ParseInt(string(text), 10, 64)
 }
 
-// write fails with a *client.ProblemError that has StaleDetails if a record has
-// seen a larger token.
+// write stores the balance. It fails with a *client.ProblemError, whose HighestToken is set, if the record
+// has seen a larger token.
 func (a account) write(ctx context.Context, token, amount int64) error {
 	text := strconv.FormatInt(amount, 10)
 	if a.guarded() {
@@ -45,7 +45,7 @@ func (a account) write(ctx context.Context, token, amount int64) error {
 	return os.WriteFile(string(a), []byte(text), 0o600)
 }
 
-// ask sends a request and reads the balance from the answer.
+// ask sends a request and reads the balance from the response.
 func (a account) ask(ctx context.Context, method string, token int64, body string) (int64, error) {
 	req, err := http.NewRequestWithContext(ctx, method, string(a), strings.NewReader(body))
 	if err != nil {
@@ -69,7 +69,7 @@ func (a account) ask(ctx context.Context, method string, token int64, body strin
 		return 0, fmt.Errorf("%s %s: %s: %w", method, a, resp.Status, err)
 	}
 	if resp.StatusCode != http.StatusOK {
-		return 0, &client.ProblemError{Problem: answer.Problem}
+		return 0, client.ProblemOf(answer.Problem)
 	}
 	return answer.Value, nil
 }

@@ -8,35 +8,35 @@ import (
 	"unicode/utf8"
 )
 
-// timeline is a round in time, for the terminal and for the page.
+// timeline is a round over time. The terminal and the page both draw it.
 type timeline struct {
 	Length time.Duration
 	Lanes  []lane
-	Marks  []mark // in their order
+	Marks  []mark // in order of time
 	Money  []span // the balance over time
 }
 
-// lane is what a worker did, and its leases as far as it could know.
+// lane has the activities of a worker, and its leases as far as the worker knows about them.
 type lane struct {
 	Who          Actor
 	Does, Leases []span
 }
 
-// span is something that lasts.
+// span is an activity or a state with a duration.
 type span struct {
-	Class    string // run, wait, stopped, lease or money, with the worker's letter where it is its
+	Class    string // run, wait, stopped, lease or money, with the worker's letter if it belongs to a worker
 	From, To time.Duration
-	Texts    []string // what to write there, the longest first
+	Texts    []string // alternative labels, the longest first
 }
 
-// Mid is the instant in the middle.
+// Mid returns the middle of the span.
 func (s span) Mid() time.Duration { return (s.From + s.To) / 2 }
 
-// mark is a moment at which a worker met the account: Read, Wrote or Refused.
+// mark is a moment at which a worker used the account: Read, Wrote or Refused.
 type mark struct {
 	Event
 
-	Class string // the worker's, or bad
+	Class string // the worker's letter, or bad
 	Note  string // what went wrong
 }
 
@@ -45,7 +45,7 @@ func layOut(r Round) timeline {
 	for _, e := range r.Events {
 		t.Length = max(t.Length, e.At)
 	}
-	t.Length += t.Length / 10 // room after the last write
+	t.Length += t.Length / 10 // space after the last write
 	stored := int64(opening)
 	t.Money = []span{{Class: "money", To: t.Length, Texts: []string{strconv.FormatInt(stored, 10)}}}
 	for _, e := range r.Events {
@@ -74,16 +74,16 @@ func layOut(r Round) timeline {
 	return t
 }
 
-// doing is what a worker does from an event on.
+// doing is the activity that a worker begins with an event.
 var doing = map[Kind]span{
 	Started: {Class: "run"}, Acquired: {Class: "run"}, Continued: {Class: "run"},
 	Held:    {Class: "wait", Texts: []string{"waits in the queue", "waits"}},
 	Stopped: {Class: "stopped", Texts: []string{"stopped (SIGSTOP)", "stopped"}},
 }
 
-// add follows the worker by one event.
+// add adds one event to the lane.
 func (l *lane) add(e Event, end time.Duration) {
-	if e.Who != l.Who || e.Kind == Expired { // which it does not see
+	if e.Who != l.Who || e.Kind == Expired { // a worker does not notice that its lease expires
 		return
 	}
 	n := len(l.Does)
@@ -105,7 +105,7 @@ func (l *lane) add(e Event, end time.Duration) {
 	}
 }
 
-// Ticks are at most seven instants, at round numbers.
+// Ticks returns at most seven instants, at round numbers.
 func (t timeline) Ticks() (ticks []time.Duration) {
 	var step time.Duration
 	for _, seconds := range []float64{0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50} {
@@ -127,24 +127,24 @@ func tickText(at time.Duration) string {
 // gutter is the width of the names before the timeline.
 const gutter = 11
 
-// strip is a line of the chart, written from left to right.
+// strip is one line of the chart, which is written from left to right.
 type strip struct {
 	*printer
 
 	line string
-	at   int // the column that is written next
+	at   int // the next column
 }
 
 func (p *printer) strip(name string, look style) *strip {
 	return &strip{printer: p, line: p.paint(look, fmt.Sprintf(" %-*s", gutter-1, name))}
 }
 
-// to fills with a rune up to a column.
+// to fills the line with a character up to a column.
 func (s *strip) to(column int, fill string, look style) {
 	s.put(strings.Repeat(fill, max(0, column-s.at)), look)
 }
 
-// put writes a text, or nothing if there is no room for it.
+// put writes a text if there is room for it.
 func (s *strip) put(text string, look style) {
 	if n := utf8.RuneCountInString(text); s.at+n <= s.columns()-gutter {
 		s.line += s.paint(look, text)
@@ -154,13 +154,13 @@ func (s *strip) put(text string, look style) {
 
 func (s *strip) String() string { return strings.TrimRight(s.line, " ") + "\n" }
 
-// column is the place of an instant.
+// column returns the column of an instant.
 func (p *printer) column(t timeline, at time.Duration) int {
 	return int(at * time.Duration(p.columns()-gutter) / max(t.Length, 1))
 }
 
-// chart draws who held what when: for each worker what it did and its leases,
-// and below them what happened to the account.
+// chart draws the round: for each worker its activities and its leases, and below them the changes of the
+// account.
 func (p *printer) chart(r Round) string {
 	t := layOut(r)
 	axis := p.strip("", dim)
@@ -178,8 +178,7 @@ func (p *printer) chart(r Round) string {
 	return text.String()
 }
 
-// spans draws what lasts, each with the longest of its texts that fits inside or
-// before it.
+// spans draws activities or states, each with its longest label that fits inside or before it.
 func (p *printer) spans(t timeline, name string, look style, who Actor, all []span) string {
 	own := styles[string(who)]
 	form := map[string]struct {
@@ -212,7 +211,7 @@ func (p *printer) spans(t timeline, name string, look style, who Actor, all []sp
 	return s.String()
 }
 
-// longest is the first text of at most so many columns; the longest are first.
+// longest returns the first text that fits into that many columns. texts is sorted, the longest first.
 func longest(texts []string, columns int) string {
 	for _, text := range texts {
 		if utf8.RuneCountInString(text) <= columns {
@@ -222,8 +221,7 @@ func longest(texts []string, columns int) string {
 	return ""
 }
 
-// account writes each balance where it was written, each refusal, and below
-// them what went wrong.
+// account draws each balance at the time of its write, each refusal, and below them the errors.
 func (p *printer) account(t timeline) string {
 	s, notes := p.strip("balance", bold), p.strip("", dim)
 	s.put(fmt.Sprint(opening), bold)

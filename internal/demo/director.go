@@ -4,7 +4,7 @@
 // Two workers deposit money into the same account, under the same lock. The
 // first is stopped (SIGSTOP) between the check of its lease and its write, as by
 // a long garbage collection, until its lease has expired. The second takes the
-// lock over and deposits. Then the first continues, knows of nothing, and writes.
+// lock over and deposits. Then the first worker continues without knowing any of this, and writes.
 //
 // Round one keeps the account in a file, which takes every write: the second
 // deposit is lost. Round two keeps it in a guarded record: the late write is
@@ -34,22 +34,22 @@ import (
 	"github.com/fencelock/fencelock/client"
 )
 
-// Options tune Run.
+// Options are the options of Run.
 type Options struct {
-	Program     string        // the executable that has serve and demo-worker
-	Version     string        // of it
+	Program     string        // the path of the fencelock executable, which has the commands serve and demo-worker
+	Version     string        // the version of Program
 	Redis       string        // addresses as in FENCELOCK_REDIS_ADDRS; "" for the embedded node
 	DatabaseURL string        // of the guarded record; "" for the embedded guard
 	TTL         time.Duration // of the workers' leases
 	Out         io.Writer
-	Color       bool // Out shows colours
-	Live        bool // Out is a terminal, where a line can be overwritten
-	ASCII       bool // Out shows no other characters
-	Width       int  // of the terminal; 0 for that of a usual one
+	Color       bool // Out can show colours
+	Live        bool // Out is a terminal, on which a line can be overwritten
+	ASCII       bool // Out can show only ASCII
+	Width       int  // the terminal's columns; 0 for the usual width
 }
 
-// beat is the time unit of the play: long enough to be seen beside the TTL, and
-// short enough to wait for.
+// beat is the time unit of the play. It is long enough to be visible next to the TTL, and short enough to
+// wait for.
 func (o Options) beat() time.Duration { return min(o.TTL/5, 2*time.Second) }
 
 // backend describes what the server runs on.
@@ -77,7 +77,7 @@ func Run(ctx context.Context, o Options) (report Report, err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	d := &director{Options: o, resource: "accounts/alice", show: &printer{w: o.Out, color: o.Color, live: o.Live, ascii: o.ASCII, wide: o.Width}}
-	if o.Redis != "" || o.DatabaseURL != "" { // others may use these, so the name is no one else's account
+	if o.Redis != "" || o.DatabaseURL != "" { // others may use these servers, so the name must not be another account's
 		d.resource = "fencelock-demo/" + strings.ToLower(rand.Text()[:8]) + "/accounts/alice"
 	}
 	report = Report{Backend: o.backend(), Account: d.resource, TTL: o.TTL, Begun: time.Now(), Version: o.Version}
@@ -113,17 +113,17 @@ type director struct {
 	Options
 
 	resource string
-	url      string // of the server
+	url      string // the server's URL
 	locks    *client.Client
 	show     *printer
 
-	// Of the round that is played:
+	// The state of the round that is being played:
 	begun time.Time
 	round Round
 }
 
-// play is a round: A is stopped between the check of its lease and its write,
-// B takes over when A's lease has expired, and A continues.
+// play plays a round: A is stopped between the check of its lease and its write, B acquires the lock when
+// A's lease has expired, and A continues.
 func (d *director) play(ctx context.Context, storage account) error {
 	d.show.heading(d.round)
 	d.begun = time.Now()
@@ -142,7 +142,7 @@ func (d *director) play(ctx context.Context, storage account) error {
 	if err := errors.Join(err, pause(ctx, d.beat()/4), d.takeOver(ctx, storage), pause(ctx, d.beat())); err != nil {
 		return err
 	}
-	// Recorded before it happens, or A might seem to write while it is stopped.
+	// Recorded before A continues. Otherwise A might seem to write while it is stopped.
 	d.record(Event{Who: WorkerA, Kind: Continued, Time: time.Now()})
 	a.signal(continueSignal)
 	if _, err = d.follow(ctx, a); err == nil {
@@ -151,8 +151,8 @@ func (d *director) play(ctx context.Context, storage account) error {
 	return err
 }
 
-// awaitNodes waits until locks can be granted, and shows what it waits for. Nodes that are
-// away for as long as maxAway are an error: most likely the addresses are wrong.
+// awaitNodes waits until locks can be granted, and shows the reason for the wait. It fails if too few nodes
+// respond for maxAway, because then the addresses are most likely wrong.
 func (d *director) awaitNodes(ctx context.Context) error {
 	said := ""
 	for away := time.Now().Add(maxAway); ; {
@@ -188,7 +188,7 @@ func (d *director) status(ctx context.Context) (status wire.Ready, err error) {
 	return status, errors.Join(err, resp.Body.Close())
 }
 
-// quorumAway says whether too few nodes reply, so that no wait helps.
+// quorumAway reports whether too few nodes reply, so that no wait helps.
 func quorumAway(status wire.Ready) bool {
 	replying := 0
 	for _, n := range status.Nodes {
@@ -199,7 +199,7 @@ func quorumAway(status wire.Ready) bool {
 	return replying < status.Quorum
 }
 
-// whyNot is what the server says of each node that it cannot use.
+// whyNot returns the server's reason, and its reason for each node that it cannot use.
 func whyNot(status wire.Ready) string {
 	why := []string{status.Reason}
 	for _, n := range status.Nodes {
@@ -210,7 +210,7 @@ func whyNot(status wire.Ready) string {
 	return strings.Join(why, "\n  ")
 }
 
-// open puts the opening balance on the account.
+// open stores the opening balance in the account.
 func (d *director) open(ctx context.Context, storage account) error {
 	lease, err := d.locks.Acquire(ctx, d.resource, client.TTL(d.TTL), client.Wait(maxStart))
 	if err != nil {
@@ -219,14 +219,14 @@ func (d *director) open(ctx context.Context, storage account) error {
 	return errors.Join(storage.write(ctx, int64(lease.Token()), opening), lease.Release(ctx))
 }
 
-// takeOver runs B, from its request for the lock to its end.
+// takeOver runs B, from its acquire to its end.
 func (d *director) takeOver(ctx context.Context, storage account) error {
 	b, err := d.start(WorkerB, storage, d.beat())
 	if err != nil {
 		return err
 	}
 	defer b.end()
-	// On a very busy machine A's lease may have expired before B asks.
+	// On a very busy machine A's lease may have expired before B requests the lock.
 	met, err := d.follow(ctx, b, Held, Acquired)
 	if err == nil && met == Held {
 		lease := d.round.first(WorkerA, Acquired)
@@ -265,8 +265,8 @@ func (d *director) start(who Actor, storage account, work time.Duration) (*proce
 	return p, nil
 }
 
-// follow records what a worker reports, up to one of these kinds, which it
-// returns, or to its end if there are none.
+// follow records the events of a worker up to the first one of the given kinds, and returns its kind.
+// Without kinds, it follows the worker to its end.
 func (d *director) follow(ctx context.Context, worker *process, kinds ...Kind) (Kind, error) {
 	for {
 		line, err := worker.next(ctx)
@@ -277,7 +277,7 @@ func (d *director) follow(ctx context.Context, worker *process, kinds ...Kind) (
 		case line == "":
 			return "", worker.failure()
 		case json.Unmarshal([]byte(line), &e) != nil:
-			continue // its last words, if it fails
+			continue // not an event: an error message
 		}
 		d.record(e)
 		if slices.Contains(kinds, e.Kind) {
@@ -291,13 +291,13 @@ func (d *director) serve(ctx context.Context, dir string) (*process, error) {
 	cmd := exec.Command(d.Program, "serve")
 	cmd.Dir = dir
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "FENCELOCK_") })
-	cmd.Env = append(cmd.Env, // where secrets may be, unlike in arguments
+	cmd.Env = append(cmd.Env, // the environment, because arguments must not contain secrets
 		"FENCELOCK_LISTEN=127.0.0.1:0",
 		"FENCELOCK_ADMIN_LISTEN=127.0.0.1:0",
 		"FENCELOCK_DATA="+filepath.Join(dir, "fencelock.db"),
 		"FENCELOCK_LOG_FORMAT=json",
-		// A tenth of the TTL is the longest that is allowed: this machine plays all
-		// parts at once and may be busy.
+		// The timeout is a tenth of the TTL, the maximum, because this machine runs all processes at once
+		// and may be busy.
 		"FENCELOCK_NODE_TIMEOUT="+(d.TTL/10).Truncate(time.Millisecond).String(),
 		// New nodes need not wait for leases that no client can have.
 		"FENCELOCK_BOOTSTRAP=new",
@@ -313,11 +313,11 @@ func (d *director) serve(ctx context.Context, dir string) (*process, error) {
 	}
 	line, err := server.next(ctx)
 	if err != nil || json.Unmarshal([]byte(line), &first) != nil || first.Message != "listening" {
-		server.end() // what else it has to say is on its way
+		server.end() // so that all its output arrives
 		return nil, errors.Join(err, server.failure())
 	}
 	go func() {
-		for range server.lines { // it must not block on its log
+		for range server.lines { // otherwise the server would block when it writes its log
 		}
 	}()
 	d.url = "http://" + first.Addr

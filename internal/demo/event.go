@@ -20,36 +20,36 @@ var (
 	deposits = map[Actor]int64{WorkerA: depositA, WorkerB: depositB}
 )
 
-// Kind is what happened.
+// Kind is the kind of an event.
 type Kind string
 
 // The kinds of events, with the fields of Event that they use.
 const (
 	Started   Kind = "started"   // PID
-	Held      Kind = "held"      // Left: of the lease that holds the lock
+	Held      Kind = "held"      // Left: how long the lease that holds the lock is valid
 	Acquired  Kind = "acquired"  // Token, Left
 	Read      Kind = "read"      // Balance, and Token if the read was a claim
 	Checked   Kind = "checked"   // Left
 	Stopped   Kind = "stopped"   //
-	Expired   Kind = "expired"   // the lease of Who
+	Expired   Kind = "expired"   // the lease of Who has expired
 	Continued Kind = "continued" //
-	Wrote     Kind = "wrote"     // Balance, and Token if the storage asked for it
+	Wrote     Kind = "wrote"     // Balance, and Token if the storage checks it
 	Refused   Kind = "refused"   // Token, Highest
 	Released  Kind = "released"  //
-	TooLate   Kind = "too-late"  // the release found no lease
+	TooLate   Kind = "too-late"  // the release found that the lease had ended
 )
 
-// Event is one thing that a worker did or that was done to it.
+// Event is an action of a worker, or something that happened to it.
 type Event struct {
 	Who     Actor         `json:"who"`
 	Kind    Kind          `json:"kind"`
-	Time    time.Time     `json:"time"` // by the clock that all processes of a machine share
+	Time    time.Time     `json:"time"` // by the machine's clock, which all processes share
 	At      time.Duration `json:"-"`    // since the round began
 	PID     int           `json:"pid,omitempty"`
 	Token   int64         `json:"token,omitempty"`
 	Highest int64         `json:"highest,omitempty"` // the token that the guard had seen
 	Balance int64         `json:"balance,omitempty"`
-	Left    time.Duration `json:"left,omitempty"` // of the lease
+	Left    time.Duration `json:"left,omitempty"` // the remaining validity of the lease
 }
 
 // Sentence describes the event.
@@ -92,8 +92,8 @@ func (e Event) Sentence() string {
 // seconds writes a duration the way people say it.
 func seconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
 
-// short writes a token. Those of a new cluster begin at the time in
-// microseconds, so a run's tokens differ only in their last few digits.
+// short abbreviates a token. The tokens of a new cluster begin at the time in microseconds, so the tokens
+// of one run differ only in the last digits.
 func short(token int64) string {
 	if token < 100_000 {
 		return strconv.FormatInt(token, 10)

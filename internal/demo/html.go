@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// The parts of the page that are the same in every report.
+// The parts of the page that do not depend on the report.
 var (
 	//go:embed head.html
 	pageHead string
@@ -17,7 +17,7 @@ var (
 	pageLesson string
 )
 
-// WriteHTML writes the report as a page that needs nothing else.
+// WriteHTML writes the report as a page that loads no other files.
 func WriteHTML(w io.Writer, r Report) error {
 	p := &page{}
 	p.b.WriteString(pageHead)
@@ -33,12 +33,11 @@ func WriteHTML(w io.Writer, r Report) error {
 	return err
 }
 
-// page is written from top to bottom. html/template would do it too, but it calls
-// methods by their names, for which the linker keeps every method of the program:
-// 10 MB of it.
+// page is written from top to bottom. It does not use html/template, which calls methods by their names:
+// the linker would then keep every method of the program, 10 MB in all.
 type page struct{ b strings.Builder }
 
-// putf writes a line of HTML. Strings among the arguments are text, which is escaped.
+// putf writes a line of HTML. It escapes the arguments that are strings.
 func (p *page) putf(format string, args ...any) {
 	for i, arg := range args {
 		switch text := arg.(type) {
@@ -85,7 +84,7 @@ type drawing struct {
 	*page
 	timeline
 
-	id    int // makes the names in the page unique
+	id    int // makes the element ids unique in the page
 	round Round
 }
 
@@ -111,13 +110,13 @@ func (d drawing) section() {
 	d.putf(`</section>`)
 }
 
-// names take so much of the page's width, in percent, and the round the rest.
+// names is the share of the page's width for the names, in percent. The round has the rest.
 const names = 9.0
 
-// x is an instant's place.
+// x returns the position of an instant.
 func (d drawing) x(at time.Duration) string { return fmt.Sprintf("%.2f%%", names+d.share(at)) }
 
-// width is at least a hair, so that everything can be seen.
+// width returns the width of a span, with a minimum so that every span is visible.
 func (d drawing) width(s span) string {
 	return fmt.Sprintf("%.2f%%", d.share(max(s.To-s.From, d.Length/300)))
 }
@@ -132,7 +131,7 @@ func (d drawing) ticks() {
 	}
 }
 
-// lane draws what a worker did, and its leases below.
+// lane draws a worker's activities, and its leases below them.
 func (d drawing) lane(i int) {
 	lane := d.Lanes[i]
 	d.putf(`<g class="%s" transform="translate(0 %d)">`, lane.Who, [...]int{56, 164}[i])
@@ -142,7 +141,7 @@ func (d drawing) lane(i int) {
 	}
 	for j, s := range lane.Leases {
 		d.putf(`<rect class="lease" x="%s" y="29" width="%s" height="18" rx="4"/>`, d.x(s.From), d.width(s))
-		switch { // A's first lease is wide enough for its token
+		switch { // only A's first lease is wide enough for its token
 		case i == 0 && j == 0:
 			d.putf(`<text class="token middle" x="%s" y="42">%s</text>`, d.x(s.Mid()), s.Texts[0])
 		case i == 0:
@@ -168,7 +167,7 @@ func (d drawing) doing(s span) {
 	d.putf(`<text class="middle in %s" x="%s" y="16">%s</text>`, s.Class, d.x(s.Mid()), text)
 }
 
-// money draws the balance over time, and when A's first lease expires.
+// money draws the balance over time, and the moment at which A's first lease expires.
 func (d drawing) money() {
 	d.putf("<g transform=\"translate(0 272)\">\n<text class=\"name\" y=\"21\">balance</text>")
 	for _, s := range d.Money {
@@ -181,7 +180,7 @@ func (d drawing) money() {
 	}
 }
 
-// mark draws the line from a worker to the balance, or to the cross before it.
+// mark draws the line from a worker to the balance, or to a cross above it.
 func (d drawing) mark(m mark) {
 	x, lane := d.x(m.At), map[Actor]int{WorkerB: 108}[m.Who]
 	end, head, headAt, noteAt, side, text := 272, "▼", 272, 120+lane, 6, fmt.Sprintf("writes %d", m.Balance)

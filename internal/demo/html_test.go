@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestPageIsWellFormed reads the page as strictly as XML, but for what HTML
-// leaves open, and checks what it refers to.
+// TestPageIsWellFormed parses the page as strict XML, except where HTML allows more, and checks its
+// references.
 func TestPageIsWellFormed(t *testing.T) {
 	text := renderPage(t, report(lost(), kept()))
 	ids, refs := map[string]int{}, []string{}
@@ -48,7 +48,7 @@ func TestPageIsWellFormed(t *testing.T) {
 	}
 }
 
-// TestPageTellsTheStoryAsText looks for every step outside of the drawing.
+// TestPageTellsTheStoryAsText looks for every step outside the drawing.
 func TestPageTellsTheStoryAsText(t *testing.T) {
 	r := report(lost(), kept())
 	text := renderPage(t, r)
@@ -70,7 +70,7 @@ func TestPageTellsTheStoryAsText(t *testing.T) {
 	}
 }
 
-// TestPageEscapes: a path or an address may hold anything.
+// TestPageEscapes checks that a path or an address with any characters is escaped.
 func TestPageEscapes(t *testing.T) {
 	r := report(lost(), kept())
 	r.Account = `<script>alert("1")</script>`

@@ -14,22 +14,22 @@ import (
 )
 
 const (
-	maxStart = 90 * time.Second // of the server: restarted Redis nodes are quarantined for the longest TTL
-	maxAway  = 5 * time.Second  // for nodes to reply
-	maxEnd   = 5 * time.Second  // for an orderly end, before it is killed
-	maxLines = 8                // that are kept for an error
+	maxStart = 90 * time.Second // how long the server may take to start: restarted Redis nodes are quarantined for the longest TTL
+	maxAway  = 5 * time.Second  // how long the nodes may take to reply
+	maxEnd   = 5 * time.Second  // how long a process may take to end before it is killed
+	maxLines = 8                // the number of lines that an error quotes
 )
 
-// process is a process of ours. The terminal's Ctrl-C reaches the director
-// alone, which ends the others in order.
+// process is a process that the director started. The terminal's Ctrl-C reaches only the director, which
+// then ends the other processes in order.
 type process struct {
 	name  string
 	cmd   *exec.Cmd
-	lines chan string // of both outputs; closed when it has ended
-	last  []string    // of the lines; only after its end
+	lines chan string // of standard output and standard error; closed after the process has ended
+	last  []string    // the last lines; valid only after lines is closed
 }
 
-// startProcess starts a program and gives it its input.
+// startProcess starts a program and writes its input.
 func startProcess(name string, cmd *exec.Cmd, input []byte) (*process, error) {
 	p := &process{name: name, cmd: cmd, lines: make(chan string, 64)}
 	ownGroup(cmd)
@@ -43,7 +43,7 @@ func startProcess(name string, cmd *exec.Cmd, input []byte) (*process, error) {
 		defer close(p.lines)
 		for scanner := bufio.NewScanner(output); scanner.Scan(); {
 			line := scanner.Text()
-			if !strings.HasPrefix(line, "{") { // no event, and not of the log
+			if !strings.HasPrefix(line, "{") { // neither an event nor a line of the JSON log
 				p.last = append(p.last[max(0, len(p.last)-maxLines):], line)
 			}
 			p.lines <- line // the programs write no empty lines
@@ -53,7 +53,7 @@ func startProcess(name string, cmd *exec.Cmd, input []byte) (*process, error) {
 	return p, nil
 }
 
-// next is the next line of its output, or "" at its end.
+// next returns the next line of output, or "" after the last.
 func (p *process) next(ctx context.Context) (string, error) {
 	select {
 	case line := <-p.lines:
@@ -63,20 +63,21 @@ func (p *process) next(ctx context.Context) (string, error) {
 	}
 }
 
-// failure describes how it ended, and its last output. Only after its end.
+// failure describes how the process ended, with its last output. It must be called only after the process
+// has ended.
 func (p *process) failure() error {
 	return fmt.Errorf("%s ended with %s\n%s", p.name, p.cmd.ProcessState, strings.Join(p.last, "\n"))
 }
 
-// signal does nothing if the process has ended.
+// signal sends a signal. It does nothing if the process has ended.
 func (p *process) signal(signal os.Signal) { _ = p.cmd.Process.Signal(signal) }
 
-// end ends the process, stopped or not, and returns when it is gone.
+// end ends the process, even if it is stopped, and returns after it has ended.
 func (p *process) end() {
 	p.signal(syscall.SIGTERM)
-	p.signal(continueSignal) // a stopped process takes no signal
+	p.signal(continueSignal) // a stopped process handles no other signals
 	kill := time.AfterFunc(maxEnd, func() { p.signal(os.Kill) })
 	defer kill.Stop()
-	for range p.lines { // to their end
+	for range p.lines { // read until it has ended
 	}
 }

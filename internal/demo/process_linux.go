@@ -8,8 +8,8 @@ import (
 
 var stopSignal, continueSignal os.Signal = syscall.SIGSTOP, syscall.SIGCONT
 
-// ownGroup also has the kernel end the process when the director dies without
-// cleaning up, by kill -9 for example.
+// ownGroup also makes the kernel kill the process if the director dies without cleaning up, for example by
+// kill -9.
 func ownGroup(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

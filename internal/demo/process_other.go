@@ -7,6 +7,6 @@ import (
 	"os/exec"
 )
 
-var stopSignal, continueSignal os.Signal // which this system has not got
+var stopSignal, continueSignal os.Signal // this system does not have them
 
 func ownGroup(*exec.Cmd) {}

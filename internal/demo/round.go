@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// What the account holds at first, and what the workers add.
+// The opening balance of the account, and the deposits of the workers.
 const (
 	opening  = 100
 	depositA = 30
@@ -14,9 +14,9 @@ const (
 	both     = opening + depositA + depositB
 )
 
-// Report is what a run showed.
+// Report is the result of a run.
 type Report struct {
-	Backend string // what the server stood on, in words
+	Backend string // the storage that the server uses, in words
 	Account string // the resource
 	TTL     time.Duration
 	Begun   time.Time
@@ -24,7 +24,7 @@ type Report struct {
 	Rounds  []Round
 }
 
-// OK says whether the run showed what it is for.
+// OK reports whether both rounds ended as the demonstration promises.
 func (r Report) OK() bool {
 	return len(r.Rounds) == 2 && r.Rounds[0].Verdict().OK && r.Rounds[1].Verdict().OK
 }
@@ -32,11 +32,11 @@ func (r Report) OK() bool {
 // Round is one run of the two workers.
 type Round struct {
 	Title   string
-	Storage string // what holds the account
-	Guarded bool   // that is a guarded record, not a file
+	Storage string // where the account is stored
+	Guarded bool   // the storage is a guarded record, not a file
 	Events  []Event
-	Final   int64 // the balance in the end
-	want    int64 // what that must be
+	Final   int64 // the balance at the end
+	want    int64 // the correct balance at the end
 }
 
 // The rounds, before they are played.
@@ -45,9 +45,9 @@ var (
 	roundTwo = Round{Title: "Round two: storage that checks the token", Storage: "a guarded record", Guarded: true, want: both}
 )
 
-// Verdict is the judgement of a round, in two lines.
+// Verdict judges a round, in two lines.
 type Verdict struct {
-	OK     bool // it went as it must
+	OK     bool // the round went as expected
 	Title  string
 	Detail string
 }
@@ -68,9 +68,9 @@ func (r Round) Verdict() Verdict {
 		fmt.Sprintf("The balance is %d, but %d + A's %d + B's %d are %d: B's deposit is gone.", r.Final, opening, depositA, depositB, both)}
 }
 
-// wrong describes the first thing that did not go as it must, if there is one: A was stopped between its
-// check and its write, its lease expired, B took over with a larger token and
-// wrote, and only then A continued; its write was lost or refused.
+// wrong describes the first deviation from the expected round; "" if there is none. The expected round: A
+// is stopped between its check and its write, and its lease expires. B acquires the lock with a larger
+// token and writes. Only then A continues, and its write is lost or refused.
 func (r Round) wrong() string {
 	a, b := r.first(WorkerA, Acquired), r.first(WorkerB, Acquired)
 	stopped, continued := r.first(WorkerA, Stopped), r.first(WorkerA, Continued)
@@ -101,7 +101,7 @@ func (r Round) wrong() string {
 	return ""
 }
 
-// first is the first event of these kinds, or the zero Event.
+// first returns the first event of these kinds, or the zero Event.
 func (r Round) first(who Actor, kinds ...Kind) Event {
 	for _, e := range r.Events {
 		if e.Who == who && slices.Contains(kinds, e.Kind) {

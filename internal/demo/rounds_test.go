@@ -20,7 +20,7 @@ func left(ms int) func(*Event) {
 
 func processID(n int) func(*Event) { return func(e *Event) { e.PID = n } }
 
-// lost is a round as it goes without a guard.
+// lost returns a typical round without a guard.
 func lost() Round {
 	r := roundOne
 	r.Final, r.Events = 130, []Event{
@@ -44,8 +44,7 @@ func lost() Round {
 	return r
 }
 
-// kept is a round as it goes with the guard, and with the long tokens of a
-// real cluster.
+// kept returns a typical round with the guard, and with the long tokens of a real cluster.
 func kept() Round {
 	const t = 1795168220055
 	r := roundTwo

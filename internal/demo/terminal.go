@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// width is that of a usual terminal. A chart is not wider, and on a narrow terminal narrower,
-// but not below least.
+// width is the width of a usual terminal and the maximum width of a chart. On a narrower terminal the chart
+// is narrower, but at least `least` columns wide.
 const width, least = 80, 40
 
 // style is a way to show a text on a terminal: the parameters of SGR.
@@ -27,20 +27,20 @@ const (
 	colorB style = "35"
 )
 
-// styles are those of the workers, and of what went wrong.
+// styles are the styles of the workers and of errors.
 var styles = map[string]style{"A": colorA, "B": colorB, "bad": red}
 
-// printer shows a run on a terminal, or on anything else.
+// printer prints a run, on a terminal or into a file.
 type printer struct {
 	w     io.Writer
 	color bool
 	live  bool
-	ascii bool  // instead of box characters
-	wide  int   // the columns of a narrow terminal; 0 for width
+	ascii bool  // use ASCII instead of box characters
+	wide  int   // the columns of a narrow terminal; 0 for the constant width
 	err   error // the first failure to write
 }
 
-// columns is how wide a chart may be.
+// columns returns how wide a chart may be.
 func (p *printer) columns() int {
 	if p.wide == 0 {
 		return width
@@ -48,7 +48,7 @@ func (p *printer) columns() int {
 	return max(least, min(p.wide, width))
 }
 
-// inASCII replaces each character by one that every terminal has.
+// inASCII replaces each special character by one that every terminal has.
 var inASCII = strings.NewReplacer("─", "-", "━", "=", "·", ".", "░", "#", "├", "|", "┤", "|", "▲", "^", "✗", "x", "✓", "+", "…", ".", "→", ">", "’", "'", "–", "-")
 
 func (p *printer) print(text string) {
@@ -60,7 +60,7 @@ func (p *printer) print(text string) {
 	}
 }
 
-// paint shows the text in a style, if there are styles.
+// paint adds the style to the text, if colours are on.
 func (p *printer) paint(s style, text string) string {
 	if !p.color || s == plain || strings.TrimSpace(text) == "" {
 		return text
@@ -68,8 +68,8 @@ func (p *printer) paint(s style, text string) string {
 	return "\x1b[" + string(s) + "m" + text + "\x1b[0m"
 }
 
-// countdown shows how long it takes until an instant: on a terminal in a line that
-// is gone afterwards, else once.
+// countdown shows the time until end. On a terminal it counts in a line that disappears at the end;
+// elsewhere it prints the time once.
 func (p *printer) countdown(ctx context.Context, what string, end time.Time) error {
 	const form, often = "             %s: %.1f s", 100 * time.Millisecond
 	if !p.live {
@@ -86,8 +86,7 @@ func (p *printer) countdown(ctx context.Context, what string, end time.Time) err
 	return nil
 }
 
-// opening describes what will be seen.
-// paragraph prints a text in lines that fit, indented after the first.
+// paragraph prints a text in lines that fit, all but the first indented.
 func (p *printer) paragraph(text string) {
 	line := ""
 	for word := range strings.FieldsSeq(text) {
@@ -104,6 +103,7 @@ func (p *printer) paragraph(text string) {
 	p.print(line + "\n")
 }
 
+// opening describes the demonstration.
 func (p *printer) opening(r Report) {
 	p.print(p.paint(bold, "A lock is not enough: two workers, one account, a pause at the wrong moment") + "\n\n")
 	p.print("Both deposit into " + r.Account + ", each under the lock.\nA is stopped between the check of its lease and its write.\n" +
@@ -118,14 +118,14 @@ var looks = map[Kind]style{
 	Refused: red, Stopped: yellow, Continued: yellow, Expired: yellow, Started: dim, Released: dim,
 }
 
-// event writes a line: when, who, what.
+// event prints one line: when, who, what.
 func (p *printer) event(e Event) {
 	at := p.paint(dim, fmt.Sprintf("%6.2f", e.At.Seconds()))
 	who := p.paint(styles[string(e.Who)], string(e.Who))
 	p.print("  " + at + "  " + who + "  " + p.paint(looks[e.Kind], e.Sentence()) + "\n")
 }
 
-// verdicts ends the run.
+// verdicts prints the end of the run.
 func (p *printer) verdicts(r Report) {
 	p.print("\n" + p.paint(dim, strings.Repeat("─", p.columns())) + "\n")
 	for _, round := range r.Rounds {

@@ -19,7 +19,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files again")
 
-// golden compares a text with a file.
+// golden compares a text with a golden file.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
@@ -37,7 +37,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// transcript shows a report as a run does.
+// transcript prints a report as a run does.
 func transcript(p *printer, r Report) {
 	p.opening(r)
 	for _, round := range r.Rounds {
@@ -76,7 +76,7 @@ func TestTranscript(t *testing.T) {
 	}
 }
 
-// TestColorsChangeNoText takes the colours out again.
+// TestColorsChangeNoText removes the colours and compares.
 func TestColorsChangeNoText(t *testing.T) {
 	var colored, bare bytes.Buffer
 	transcript(&printer{w: &colored, color: true}, report(lost(), kept()))
@@ -87,8 +87,8 @@ func TestColorsChangeNoText(t *testing.T) {
 	}
 }
 
-// TestCountdown: on a terminal it stays on its line, which is empty in the
-// end, and elsewhere it is one line.
+// TestCountdown checks that on a terminal the countdown stays on one line, which is empty at the end, and
+// that elsewhere it prints one line.
 func TestCountdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for live, want := range map[bool]string{
@@ -125,8 +125,8 @@ func TestAFailureToWriteIsKept(t *testing.T) {
 	}
 }
 
-// TestTimelinesOfAnyLength draws rounds that are much longer or shorter, and
-// one that broke off after each event.
+// TestTimelinesOfAnyLength draws rounds that are much longer or shorter, and rounds that broke off after
+// each event.
 func TestTimelinesOfAnyLength(t *testing.T) {
 	p := &printer{}
 	for _, factor := range []float64{.01, .1, 1, 30} {

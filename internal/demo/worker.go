@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/client"
+	"github.com/fencelock/fencelock/fencing"
 )
 
 // maxWait is how long a worker waits in the queue.
@@ -21,16 +22,15 @@ type WorkerConfig struct {
 	Resource  string        `json:"resource"`
 	Account   account       `json:"account"`
 	TTL       time.Duration `json:"ttl"`
-	Work      time.Duration `json:"work"`       // between its check and its write
-	RetryWork time.Duration `json:"retry_work"` // the same, after a refusal
+	Work      time.Duration `json:"work"`       // the time between its check and its write
+	RetryWork time.Duration `json:"retry_work"` // the same time after a refusal
 }
 
-// RunWorker is a worker's whole program: it deposits once, under the lock, and
-// writes what it does to out as lines of JSON.
+// RunWorker is the whole program of a worker. It makes one deposit under the lock, and writes its events to
+// out as lines of JSON.
 //
-// It is as careful as a worker can be whose storage does not check tokens: it
-// reads and writes under the lock only, and checks that its lease is still valid
-// right before it writes.
+// It is as careful as a worker can be without storage that checks tokens: it reads and writes only under
+// the lock, and checks that its lease is still valid right before it writes.
 func RunWorker(ctx context.Context, in io.Reader, out io.Writer) error {
 	w := &worker{out: json.NewEncoder(out)}
 	err := json.NewDecoder(in).Decode(&w.WorkerConfig)
@@ -43,10 +43,10 @@ func RunWorker(ctx context.Context, in io.Reader, out io.Writer) error {
 	for work := w.Work; ; work = w.RetryWork {
 		err := w.deposit(ctx, work)
 		refusal, ok := errors.AsType[*client.ProblemError](err)
-		if !ok || refusal.StaleDetails == nil {
+		if !ok || !errors.Is(err, fencing.ErrStaleToken) {
 			return errors.Join(err, w.failed)
 		}
-		w.report(Event{Kind: Refused, Token: refusal.Presented, Highest: refusal.HighestToken})
+		w.report(Event{Kind: Refused, Token: int64(refusal.Presented), Highest: int64(refusal.HighestToken)})
 	}
 }
 
@@ -78,7 +78,7 @@ func (w *worker) deposit(ctx context.Context, work time.Duration) error {
 	}
 	w.report(Event{Kind: Read, Balance: amount, Token: shown})
 	w.report(Event{Kind: Checked, Left: left})
-	// Whatever is checked before this point may be wrong after it.
+	// Any check before this point may be outdated after it.
 	amount += deposits[w.Who]
 	if err := errors.Join(w.failed, pause(ctx, work)); err != nil {
 		return err
@@ -96,14 +96,14 @@ func (w *worker) deposit(ctx context.Context, work time.Duration) error {
 	return err
 }
 
-// acquire takes the lock, and waits for it in the queue if it is held. A try without a wait has
-// a second, which may be too short for a server that has just started: it is asked again.
+// acquire acquires the lock, and waits in the queue if the lock is held. A try without a wait has one
+// second, which may be too short for a server that has just started. It is repeated then.
 func (w *worker) acquire(ctx context.Context) (*client.Lease, error) {
 	lease, err := w.locks.TryAcquire(ctx, w.Resource, client.TTL(w.TTL))
 	held, ok := errors.AsType[*client.ProblemError](err)
-	isHeld := ok && held.HeldDetails != nil
+	isHeld := ok && errors.Is(err, client.ErrHeld)
 	if isHeld {
-		w.report(Event{Kind: Held, Left: time.Duration(held.RemainingMS) * time.Millisecond})
+		w.report(Event{Kind: Held, Left: held.Remaining})
 	}
 	if isHeld || errors.Is(err, client.ErrUnavailable) {
 		lease, err = w.locks.Acquire(ctx, w.Resource, client.TTL(w.TTL), client.Wait(maxWait))
@@ -119,7 +119,7 @@ func (w *worker) report(e Event) {
 	w.failed = errors.Join(w.failed, w.out.Encode(e))
 }
 
-// pause waits for a while, or until ctx ends.
+// pause waits for d, or until ctx ends.
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):

@@ -14,7 +14,7 @@ import (
 	"github.com/fencelock/fencelock/api/wire"
 )
 
-// scripted answers with a line of its script at a time.
+// scripted responds with one function of its script to each request.
 func scripted(t *testing.T, script ...func(w http.ResponseWriter, r *http.Request)) *httptest.Server {
 	t.Helper()
 	next := 0
@@ -36,7 +36,7 @@ func scripted(t *testing.T, script ...func(w http.ResponseWriter, r *http.Reques
 	return server
 }
 
-// answer checks the question, method and path, and answers.
+// answer checks the request's method and path, and responds.
 func answer(t *testing.T, question string, status int, body any) func(http.ResponseWriter, *http.Request) {
 	t.Helper()
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -55,7 +55,7 @@ func answer(t *testing.T, question string, status int, body any) func(http.Respo
 	}
 }
 
-// work runs a worker and returns what it told.
+// work runs a worker and returns the kinds of its events.
 func work(t *testing.T, cfg WorkerConfig) (kinds []Kind, err error) {
 	t.Helper()
 	input, err := json.Marshal(cfg)
@@ -101,7 +101,7 @@ func TestWorkerBeginsAgainAfterARefusal(t *testing.T) {
 	}
 }
 
-// TestWorkerWaitsInTheQueue also loses its lease in the end.
+// TestWorkerWaitsInTheQueue also makes the worker lose its lease at the end.
 func TestWorkerWaitsInTheQueue(t *testing.T) {
 	held := wire.Problem{Type: "/problems/lock-held", HeldDetails: &wire.HeldDetails{Holder: "x", RemainingMS: 900}}
 	lease := wire.Lease{LeaseID: "y", FencingToken: 7, TTLMS: 60_000, ValidityMS: 5000}
@@ -126,8 +126,8 @@ func TestWorkerWaitsInTheQueue(t *testing.T) {
 	}
 }
 
-// TestWorkerIsPatient: each question is first answered with 503, and the
-// release is done nevertheless.
+// TestWorkerIsPatient responds to the first try of each request with 503, and checks that the lease is
+// still released.
 func TestWorkerIsPatient(t *testing.T) {
 	away := wire.Problem{Type: "/problems/no-quorum", QuorumDetails: &wire.QuorumDetails{}}
 	lease := wire.Lease{LeaseID: "y", FencingToken: 7, TTLMS: 60_000, ValidityMS: 60_000}

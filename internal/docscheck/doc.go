@@ -6,7 +6,7 @@
 // It compiles the Go, Python and JavaScript blocks, and runs the examples of the site's
 // API page. It checks that relative links
 // and their anchors exist, that a line holds one sentence, and that the pages
-// are short. make docs-check also builds the site (site/build.sh), and opens each
+// are short. make docs-check, and make verify, also build the site (site/build.sh), and open each
 // page in a browser.
 //
 // A comment before a block says what is special about it:

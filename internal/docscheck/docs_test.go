@@ -22,6 +22,8 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
+func TestMain(m *testing.M) { testenv.Main(m) }
+
 // blockLimit bounds a block; the first one may have to compile the program.
 const blockLimit = 3 * time.Minute
 
@@ -34,8 +36,12 @@ func TestDocs(t *testing.T) {
 		blocks := slices.DeleteFunc(read(t, path), func(b Block) bool { return !b.Runs() })
 		if len(blocks) > 0 {
 			t.Run(name, func(t *testing.T) {
+				if name != "README.md" {
+					testenv.Long(t, "a command of this page that fails")
+				}
 				r := newReader(t, root, bin)
 				r.provide(t, blocks)
+				r.provideInstallers(t, blocks)
 				r.follow(t, blocks)
 			})
 		}
@@ -111,9 +117,10 @@ func newReader(t *testing.T, root, bin string) *reader {
 	r := &reader{root: root, dir: dir, stop: func() {}, state: filepath.Join(dir, "state.sh"), service: "http://" + public}
 	r.replace = strings.NewReplacer("http://127.0.0.1:8080", r.service, "http://localhost:8080", r.service, "http://127.0.0.1:8081", "http://"+admin)
 	r.env = append(os.Environ(),
-		"PATH="+bin+":"+os.Getenv("PATH"), "FENCELOCK_LISTEN="+public, "FENCELOCK_ADMIN_LISTEN="+admin,
+		"PATH="+filepath.Join(dir, "bin")+":"+bin+":"+os.Getenv("PATH"), "FENCELOCK_LISTEN="+public, "FENCELOCK_ADMIN_LISTEN="+admin,
 		"FENCELOCK_URL="+r.service, "FENCELOCK_DATA="+filepath.Join(dir, "fencelock.db"), "WORK="+dir, "HOME="+home(t),
 	)
+	r.env = append(r.env, installs(root, dir)...)
 	return r
 }
 

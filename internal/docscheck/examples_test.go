@@ -20,6 +20,7 @@ import (
 // The examples of the site's API page: those in Go compile, and the others succeed on a
 // server, under a lease of orders/42 and with a record of that name.
 func TestAPIExamples(t *testing.T) {
+	testenv.Long(t, "an example of the site's API page that fails")
 	testenv.NeedsServer(t)
 	root := moduleRoot(t)
 	var examples map[string]map[string]string

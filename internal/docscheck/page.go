@@ -10,7 +10,7 @@ import (
 
 // Block is one fenced block of a page.
 type Block struct {
-	Line    int    // of its fence
+	Line    int    // the line of its opening fence
 	Lang    string // sh, sql, go, …
 	Text    string
 	Serve   bool
@@ -20,15 +20,15 @@ type Block struct {
 	Given   string // parameters of a Go block's function
 	Skipped string // why it is not run or compiled
 
-	ordered bool // a comment says what to do with it
+	ordered bool // a comment before the block says how to run it
 }
 
-// Runs tells whether the block is commands to run.
+// Runs reports whether the block contains commands to run.
 func (b *Block) Runs() bool { return b.Lang == "sh" || b.Lang == "sql" && b.ordered }
 
 var directive = regexp.MustCompile(`^<!-- docs-check: (.*) -->$`)
 
-// checked are the languages of the blocks that something is done with.
+// checked are the languages whose blocks are run or compiled.
 var checked = []string{"sh", "sql", "go", "python", "js"}
 
 // Blocks reads the blocks of a page that are run or compiled.
@@ -77,7 +77,7 @@ func block(lang string, at int, before string, lines []string) (Block, error) {
 	return b, nil
 }
 
-// obey takes one order, and returns the lines that are left.
+// obey applies one instruction of the comment to the block, and returns the lines that remain to be run.
 func (b *Block) obey(order string, lines []string) ([]string, error) {
 	word, rest, _ := strings.Cut(order, " ")
 	switch {

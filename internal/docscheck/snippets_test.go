@@ -19,8 +19,9 @@ import (
 // imports are the packages that Go snippets use, by name.
 var imports = map[string]string{
 	"client":        "github.com/fencelock/fencelock/client",
-	"fencelocktest": "github.com/fencelock/fencelock/client/fencelocktest",
+	"fencelocktest": "github.com/fencelock/fencelock/fencelocktest",
 	"fencing":       "github.com/fencelock/fencelock/fencing",
+	"fencinggrpc":   "github.com/fencelock/fencelock/fencing/fencinggrpc",
 	"fencinghttp":   "github.com/fencelock/fencelock/fencing/fencinghttp",
 	"mysqlguard":    "github.com/fencelock/fencelock/storage/mysqlguard",
 	"pgguard":       "github.com/fencelock/fencelock/storage/pgguard",
@@ -28,8 +29,10 @@ var imports = map[string]string{
 	"pgx":           "github.com/jackc/pgx/v5",
 	"pgxpool":       "github.com/jackc/pgx/v5/pgxpool",
 	"redis":         "github.com/redis/go-redis/v9",
+	"credentials":   "google.golang.org/grpc/credentials",
+	"grpc":          "google.golang.org/grpc",
 	"context":       "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "json": "encoding/json",
-	"log": "log", "os": "os", "slog": "log/slog", "sql": "database/sql", "testing": "testing", "time": "time",
+	"log": "log", "net": "net", "os": "os", "slog": "log/slog", "sql": "database/sql", "testing": "testing", "time": "time",
 }
 
 // Every Go, Python and JavaScript block compiles.

@@ -13,6 +13,8 @@ import (
 	"github.com/fencelock/fencelock/storage/mysqlguard"
 )
 
+func TestMain(m *testing.M) { testenv.Main(m) }
+
 type executor interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/storage/mysqlguard"
 )
 
@@ -177,7 +178,10 @@ const (
 func TestNoLostUpdates(t *testing.T) { noLostUpdates(t, rounds) }
 
 // TestSoakNoLostUpdates is TestNoLostUpdates for longer.
-func TestSoakNoLostUpdates(t *testing.T) { noLostUpdates(t, 10*rounds) }
+func TestSoakNoLostUpdates(t *testing.T) {
+	testenv.Soak(t, "a lost update in MariaDB that ten times the rounds have")
+	noLostUpdates(t, 10*rounds)
+}
 
 func noLostUpdates(t *testing.T, rounds int64) {
 	t.Helper()
@@ -322,4 +326,31 @@ func TestFirstClaimsDoNotCollide(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// briefLease is a lease with a short TTL.
+type briefLease struct{ fencing.Claim }
+
+func (briefLease) TTL() time.Duration { return 300 * time.Millisecond }
+
+// A holder that is paused in its transaction doesn't keep its successor from the rows: MariaDB ends its connection
+// when its lease is over. The connection of one that was not paused has the server's default again.
+func TestAPausedHolderIsPutOut(t *testing.T) {
+	_, db := guarded(t, "strict")
+	db.SetMaxOpenConns(2)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	err := mysqlguard.Do(ctx, db, briefLease{fencing.Claim{Resource: "accounts/1", Token: 5}}, func(*sql.Tx) error { // it is paused here
+		return mysqlguard.Do(ctx, db, fencing.Claim{Resource: "accounts/1", Token: 6}, func(*sql.Tx) error { return nil })
+	})
+	if err == nil || ctx.Err() != nil {
+		t.Errorf("the paused holder: %v", err)
+	}
+	db.SetMaxOpenConns(1)
+	if err := mysqlguard.Do(ctx, db, briefLease{fencing.Claim{Resource: "accounts/1", Token: 7}}, func(*sql.Tx) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := text(t, db, `SELECT @@SESSION.idle_transaction_timeout`), text(t, db, `SELECT @@GLOBAL.idle_transaction_timeout`); got != want {
+		t.Errorf("idle_transaction_timeout is %s afterwards, want %s", got, want)
+	}
 }

@@ -1,6 +1,6 @@
-// Package pemfile reads PEM files whole. The standard library skips what it cannot
-// read: a file that was cut off while it was copied is then a shorter list of
-// authorities, and its other callers are refused without a word.
+// Package pemfile refuses PEM files that are incomplete. The standard library skips what it cannot read. So a
+// file of authorities that was cut off during a copy would become a shorter list, and callers of the missing
+// authorities would be refused for no visible reason.
 package pemfile
 
 import (
@@ -14,8 +14,8 @@ import (
 	"os"
 )
 
-// Authorities reads a file of certificates. Text between them is a comment, unless a
-// line of it begins with a dash. The error names the file.
+// Authorities reads a file of certificates. Text between them is a comment, unless a line of it begins with a
+// dash. Errors name the file.
 func Authorities(path string) (*x509.CertPool, error) {
 	blocks, err := read(path)
 	if err != nil {
@@ -32,8 +32,8 @@ func Authorities(path string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// KeyPair reads a certificate, with those that lead to its authority, and its key. The
-// error names the file.
+// KeyPair reads a certificate, with the certificates that lead to its authority, and its key. Errors name the
+// file.
 func KeyPair(certFile, keyFile string) (tls.Certificate, error) {
 	for _, path := range []string{certFile, keyFile} {
 		if _, err := read(path); err != nil {
@@ -43,8 +43,8 @@ func KeyPair(certFile, keyFile string) (tls.Certificate, error) {
 	return tls.LoadX509KeyPair(certFile, keyFile)
 }
 
-// Client makes the configuration of a client from the options ca, cert and key of a URL,
-// which name files; without ca, the system's authorities count. The error names the option.
+// Client makes a client's TLS configuration from the options ca, cert and key of a URL, which name files.
+// Without ca, the system's authorities are trusted. Errors name the option.
 func Client(options url.Values) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if file := options.Get("ca"); file != "" {
@@ -68,7 +68,7 @@ func Client(options url.Values) (*tls.Config, error) {
 	return config, nil
 }
 
-// read returns a file's blocks, of which there is one at least, and all are whole.
+// read returns the blocks of a file. It returns an error if there are none, or if a block is incomplete.
 func read(path string) (blocks []*pem.Block, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

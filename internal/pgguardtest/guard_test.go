@@ -18,6 +18,8 @@ import (
 	"github.com/fencelock/fencelock/storage/pgguard"
 )
 
+func TestMain(m *testing.M) { testenv.Main(m) }
+
 func openGuard(t *testing.T, url string, opts pgguard.Options) *pgguard.Guard {
 	t.Helper()
 	g, err := pgguard.Open(t.Context(), url, opts)

@@ -43,3 +43,51 @@ func TestDoTakesALease(t *testing.T) {
 		t.Errorf("a database without a guard gives %v", err)
 	}
 }
+
+// timedLease is a lease that says its TTL.
+type timedLease struct{ fencing.Claim }
+
+func (timedLease) TTL() time.Duration { return 1500 * time.Millisecond }
+
+// The session of a holder that hangs in its transaction is ended after the TTL, and later ones keep what they had.
+func TestAHolderThatHangsIsEnded(t *testing.T) {
+	url, _, _ := newProofs(t)
+	pool := openPool(t, url)
+	limits := func(lease fencing.Lease) (within, after string) {
+		t.Helper()
+		conn, err := pool.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Release()
+		const show = `SELECT current_setting('idle_in_transaction_session_timeout')`
+		err = errors.Join(pgguard.Do(t.Context(), conn, lease, func(tx pgx.Tx) error { return tx.QueryRow(t.Context(), show).Scan(&within) }),
+			conn.QueryRow(t.Context(), show).Scan(&after))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return within, after
+	}
+	usual, _ := limits(fencing.Claim{Resource: "a/1", Token: 1})
+	if within, after := limits(timedLease{fencing.Claim{Resource: "a/1", Token: 2}}); within != "1500ms" || after != usual {
+		t.Errorf("the limit is %s in the transaction, and %s after it, which was %s", within, after, usual)
+	}
+}
+
+// A holder that is paused in its transaction doesn't keep its successor from the rows.
+func TestAPausedHolderIsPutOut(t *testing.T) {
+	url, _, _ := newProofs(t)
+	pool := openPool(t, url)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	err := pgguard.Do(ctx, pool, timedLease{fencing.Claim{Resource: "a/1", Token: 5}}, func(pgx.Tx) error { // it is paused here
+		return pgguard.Do(ctx, pool, fencing.Claim{Resource: "a/1", Token: 6}, func(pgx.Tx) error { return nil })
+	})
+	if err == nil || ctx.Err() != nil {
+		t.Errorf("the paused holder: %v", err)
+	}
+	var mark int64
+	if err := pool.QueryRow(t.Context(), `SELECT mark FROM fencing.marks WHERE resource = 'a/1'`).Scan(&mark); err != nil || mark != 6 {
+		t.Errorf("the mark is %d, %v", mark, err)
+	}
+}

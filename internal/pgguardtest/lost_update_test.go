@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/storage/pgguard"
 )
 
@@ -43,7 +44,10 @@ const (
 func TestNoLostUpdates(t *testing.T) { noLostUpdates(t, rounds) }
 
 // TestSoakNoLostUpdates is TestNoLostUpdates for longer.
-func TestSoakNoLostUpdates(t *testing.T) { noLostUpdates(t, *soakRounds) }
+func TestSoakNoLostUpdates(t *testing.T) {
+	testenv.Soak(t, "a lost update in Postgres that is one in ten thousand")
+	noLostUpdates(t, *soakRounds)
+}
 
 func noLostUpdates(t *testing.T, rounds int) {
 	t.Helper()

@@ -15,29 +15,29 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// checker keeps every answer to a client, and finds those that must not be.
+// checker records every response to a client, and finds those that break a promise.
 type checker struct {
 	Result
 
 	w       *world
 	ledgers map[string]*ledger
-	busy    time.Duration         // until when some client believes that it holds anything, or keeps a place
-	dark    map[int]time.Duration // by node set: since when no quorum of it answered
-	// underWay are the calls that have not returned, in the order in which they began.
+	busy    time.Duration         // until when some client believes that it holds a lease, or keeps a place
+	dark    map[int]time.Duration // by node set: since when no quorum of it has responded
+	// underWay lists the calls that have not returned, in the order in which they began.
 	underWay []*action
-	vacant   map[string]vacancy // the resources that somebody waits for and nobody has
+	vacant   map[string]vacancy // resources with a waiter and without a holder
 }
 
 // Violation is a broken promise.
 type Violation struct {
 	At    time.Duration
-	Rule  string // which promise
+	Rule  string // name of the promise
 	Story string
 }
 
 func (v *Violation) String() string { return fmt.Sprintf("at %s: %s: %s", v.At, v.Rule, v.Story) }
 
-// Safety reports whether the promise is one about safety, not about time.
+// Safety reports whether the promise is about safety rather than time.
 func (v *Violation) Safety() bool {
 	switch v.Rule {
 	case "unique tokens", "ordered tokens", "superseded lease", "ended lease", "token of a lease", "exclusion", "reachable tokens", "broken lease", "slots", "slot of a key":
@@ -46,32 +46,32 @@ func (v *Violation) Safety() bool {
 	return false
 }
 
-// ledger is what was completed on one resource.
+// ledger records what was completed on one resource.
 type ledger struct {
-	ended   map[string]fencing.Token // by owner: of a lease whose release succeeded, or whose extend was refused
-	largest fencing.Token            // of the completed acquisitions
-	owner   string                   // whose that is
-	tokens  map[fencing.Token]string // by whom each is used
+	ended   map[string]fencing.Token // by owner: token of a lease whose release succeeded, or whose extend was refused
+	largest fencing.Token            // the largest token of the completed acquisitions
+	owner   string                   // owner of the lease with that token
+	tokens  map[fencing.Token]string // by token: the owner that uses it
 	spans   []span
-	// released: up to which token its client has called Release, with whatever
-	// success. Under an idempotency key the next lease has the same owner.
+	// released is, by owner, the largest token for which its client has called Release, successful or not.
+	// Under an idempotency key the next lease has the same owner.
 	released map[string]fencing.Token
-	since    map[string]time.Duration // by owner: when it was first asked for
-	blind    map[string]bool          // owners whose votes a node gave whose clock had jumped unseen
+	since    map[string]time.Duration // by owner: when its lease was first requested
+	blind    map[string]bool          // owners that got a vote from a node whose clock had jumped unseen
 	broken   fencing.Token            // leases up to this token were broken
-	mayBreak fencing.Token            // leases up to this token may have been: its break was asked for
-	breaking int                      // breaks of whatever lease there is that are under way
-	breakEnd time.Duration            // of the last one that is over; negative: none
-	busy     time.Duration            // until when some client believes that it holds it, or keeps a place
-	lost     time.Duration            // until when its lock may stand for a client that got no answer
-	used     time.Duration            // when somebody was last seen to have it, or to ask for it
-	asks     int                      // acquires of it that have begun
-	set      int                      // the node set that it was asked for on; negative: none yet
+	mayBreak fencing.Token            // leases up to this token may have been broken: the break was requested
+	breaking int                      // breaks with token 0 that are under way
+	breakEnd time.Duration            // end of the last such break; negative if there was none
+	busy     time.Duration            // until when some client believes that it holds the resource, or keeps a place
+	lost     time.Duration            // until when a lock may remain for a client that got no response
+	places   map[string]*keptPlace    // by owner: the place of its latest poll
+	used     time.Duration            // when a client was last seen to hold or request it
+	asks     int                      // number of acquires that have begun
+	set      int                      // the node set on which it was requested; negative: not yet
 }
 
-// excused: the lease may overlap others, since it was broken, or may have been, or since
-// a clock had jumped that no server can have seen yet (rule 22). A break of a token
-// excuses no later lease.
+// excused reports that the lease may overlap others. Either it was broken or may have been, or a clock had
+// jumped that no server can have seen yet (rule 22). A break of a token excuses no later lease.
 func (l *ledger) excused(s span) bool {
 	return s.token <= l.mayBreak || l.breaking > 0 || l.since[s.owner] <= l.breakEnd || l.blind[s.owner]
 }
@@ -81,12 +81,12 @@ type span struct {
 	owner       string
 	token       fencing.Token
 	from, until time.Duration
-	locked      time.Duration // until when its lock may stand for longer than that
-	value       string        // by which the nodes know the owner: a key has one under each secret of the cluster
+	locked      time.Duration // until when its lock may remain beyond that time
+	value       string        // the owner's value on the nodes: a key has one under each secret of the cluster
 }
 
-// valueOf is the ownership value of a resource in a lease id. A server takes it when a
-// request begins, and seals the id, by what may be a later secret, when it is granted.
+// valueOf returns the ownership value of a resource in a lease id. A server derives the value when a request
+// begins. It seals the id at the grant, possibly with a later secret.
 func valueOf(lease, resource string) string {
 	const head, times, size = 1 + node.KeyIDBytes + 16, 3, 20
 	raw, err := base64.RawURLEncoding.DecodeString(lease)
@@ -118,19 +118,19 @@ func valueOf(lease, resource string) string {
 	return ""
 }
 
-// meets reports whether both may be believed at one time.
+// meets reports whether the two times overlap.
 func (s span) meets(o span) bool { return o.from < s.until && s.from < o.until }
 
-// floor is what had been completed when a call began.
+// floor is the state of a resource's ledger when a call began.
 type floor struct {
-	ended  fencing.Token // the largest token of the owner whose holder was told that the lease has ended
+	ended  fencing.Token // the largest token of the owner's leases whose holder knows that they have ended
 	token  fencing.Token
 	owner  string
 	broken fencing.Token
 
-	believed span          // of the lease that the call is about, or that its key has
-	used     time.Duration // of the ledger
-	asks     int           // likewise, with this call
+	believed span          // believed span of the lease that the call is about, or that its key has
+	used     time.Duration // the time in ledger.used
+	asks     int           // the number in ledger.asks, including this call
 }
 
 func newChecker(w *world) *checker {
@@ -151,23 +151,26 @@ func (c *checker) ledger(resource string) *ledger {
 	if l == nil {
 		l = &ledger{
 			tokens: make(map[fencing.Token]string), released: make(map[string]fencing.Token), ended: make(map[string]fencing.Token),
-			since: make(map[string]time.Duration), blind: make(map[string]bool), breakEnd: -1, set: -1,
+			since: make(map[string]time.Duration), places: make(map[string]*keptPlace), blind: make(map[string]bool), breakEnd: -1, set: -1,
 		}
 		c.ledgers[resource] = l
 	}
 	return l
 }
 
-// begins records what had been completed before a call, part by part.
+// begins records, part by part, what had been completed before a call.
 func (c *checker) begins(a *action) (floors []floor) {
 	c.underWay = append(c.underWay, a)
 	for _, part := range a.parts {
 		l := c.ledger(part.Resource)
-		f := floor{token: l.largest, owner: l.owner, broken: l.broken, ended: l.ended[a.owner], believed: l.newest(a.owner, part, c.w.now()), used: l.used}
+		f := floor{token: l.largest, owner: l.owner, broken: l.broken, ended: l.ended[a.owner], believed: l.newest(a.owner, part, c.w.now()), used: max(l.used, l.keptUntil())}
 		switch a.verb {
 		case "acquire":
 			l.asks++
 			l.used = max(l.used, c.w.now())
+			if a.waits && !a.what.several() {
+				l.needsNoPlace(a.owner, c.w.now())
+			}
 			if _, again := l.since[a.owner]; !again {
 				l.since[a.owner] = c.w.now()
 			}
@@ -179,7 +182,7 @@ func (c *checker) begins(a *action) (floors []floor) {
 		case "release": // from here on the client holds nothing
 			l.released[a.owner] = max(l.released[a.owner], part.Token)
 			l.shorten(a.owner, part.Token, c.w.now())
-		case "cancel": // likewise, and neither does a twin whose answer is on its way
+		case "cancel": // likewise; a twin whose response is still on its way holds nothing either
 			l.released[a.owner] = fencing.MaxToken
 			l.shorten(a.owner, fencing.MaxToken, c.w.now())
 		case "extend": // from here on it holds the lease for the new time, if that is shorter
@@ -193,7 +196,7 @@ func (c *checker) begins(a *action) (floors []floor) {
 	return floors
 }
 
-// asked notes as whom a request asks a node, which its label shows.
+// asked records the owner that a request names to a node. The request's label shows the client.
 func (c *checker) asked(op *node.Op) {
 	const label = 1
 	for _, a := range c.underWay {
@@ -203,12 +206,12 @@ func (c *checker) asked(op *node.Op) {
 	}
 }
 
-// end: the holder was told that the lease has ended.
+// end records that the holder knows that the lease has ended.
 func (l *ledger) end(owner string, token fencing.Token) {
 	l.ended[owner] = max(l.ended[owner], token)
 }
 
-// shorten ends what the owner believes of leases up to the token at the time, at the latest.
+// shorten limits the time for which the owner believes in leases up to the token.
 func (l *ledger) shorten(owner string, token fencing.Token, until time.Duration) {
 	for i := range l.spans {
 		if l.spans[i].owner == owner && l.spans[i].token <= token {
@@ -217,7 +220,7 @@ func (l *ledger) shorten(owner string, token fencing.Token, until time.Duration)
 	}
 }
 
-// answered: the call was answered for good, so that nothing of it may stand.
+// answered reports that the call got a final response, so that none of its locks may remain.
 func (d *completion) answered() bool {
 	switch {
 	case d.epoch != d.server.epoch:
@@ -228,15 +231,13 @@ func (d *completion) answered() bool {
 	return d.err == nil || errors.Is(d.err, lockcore.ErrNotHeld) || errors.Is(d.err, lockcore.ErrOtherLease)
 }
 
-// returned takes in a call that is over, whether or not its answer arrives.
+// returned handles a call that has ended, whether or not its response arrives.
 func (c *checker) returned(d *completion) {
 	c.underWay = slices.DeleteFunc(c.underWay, func(a *action) bool { return a == d.action })
 	if !d.answered() {
 		c.excuse(d.action, c.w.plan.MaxTTL)
 	}
-	if d.polled() { // its place is kept for it
-		c.excuse(d.action, lingers)
-	}
+	c.keepsPlace(d)
 	if d.verb == "break" && d.parts[0].Token == 0 {
 		l := c.ledger(d.parts[0].Resource)
 		l.breaking--
@@ -244,7 +245,7 @@ func (c *checker) returned(d *completion) {
 	}
 }
 
-// ends checks an answer.
+// ends checks a response.
 func (c *checker) ends(d *completion) {
 	c.Calls++
 	if took := d.at - d.began; took > d.bound+d.grace() {
@@ -272,7 +273,7 @@ func (c *checker) ends(d *completion) {
 		for _, part := range d.parts {
 			c.ledger(part.Resource).end(d.owner, part.Token)
 		}
-	case "break": // what was completed before it was asked for has ended, up to its token
+	case "break": // the leases that were granted before the break was requested have ended, up to its token
 		l, upTo := c.ledger(d.parts[0].Resource), d.floors[0].token
 		if token := d.parts[0].Token; token > 0 {
 			upTo = token
@@ -281,10 +282,10 @@ func (c *checker) ends(d *completion) {
 	}
 }
 
-// lingers is for how long the place of a poll is kept.
+// lingers is how long the place of a poll is kept.
 const lingers = 2 * time.Second
 
-// grace is for pauses, during which a server does not count.
+// grace is extra time for pauses, during which a server does not count time.
 func (d *completion) grace() time.Duration {
 	if d.client.w.plan.Maps != nil { // it waits for a resource that moves, part by part
 		return time.Duration(max(1, len(d.parts))) * 12 * time.Second
@@ -292,9 +293,9 @@ func (d *completion) grace() time.Duration {
 	return 5*time.Millisecond + d.client.keysLimit(d.server)
 }
 
-// checkError refuses errors that no call may give.
+// checkError reports errors that no call may return.
 func (c *checker) checkError(d *completion) {
-	if errors.Is(d.err, lockcore.ErrNotHeld) && d.grip != nil { // from here on its client knows
+	if errors.Is(d.err, lockcore.ErrNotHeld) && d.grip != nil { // from now on its client knows that the lease has ended
 		for _, part := range d.parts {
 			c.ledger(part.Resource).shorten(d.owner, part.Token, d.at)
 			c.ledger(part.Resource).unlocked(d.owner, part.Token)
@@ -303,7 +304,7 @@ func (c *checker) checkError(d *completion) {
 			c.ledger(d.parts[0].Resource).end(d.owner, d.parts[0].Token)
 		}
 	}
-	if d.waits && d.key != "" && errors.Is(d.err, context.Canceled) { // it may come again, and no request passes it
+	if d.waits && d.key != "" && errors.Is(d.err, context.Canceled) { // the request may be repeated, and no other request passes it
 		c.busy = max(c.busy, d.at+lingers)
 		for _, part := range d.parts {
 			c.ledger(part.Resource).busy = c.busy
@@ -317,7 +318,7 @@ func (c *checker) checkError(d *completion) {
 	}
 }
 
-// mayEnd says whether the call may end with its error.
+// mayEnd reports whether the call may return its error.
 func (p *Plan) mayEnd(d *completion) bool {
 	switch {
 	case errors.Is(d.err, lockcore.ErrMaxHold):
@@ -325,7 +326,7 @@ func (p *Plan) mayEnd(d *completion) bool {
 	case errors.Is(d.err, lockcore.ErrTooManyWaiters):
 		return p.Options.MaxWaiters > 0 && d.waits
 	case errors.Is(d.err, lockcore.ErrIdempotencyMismatch):
-		return p.Twins // the other twin uses the key for something else
+		return p.Twins // the other twin uses the key for another request
 	}
 	return slices.ContainsFunc([]error{
 		lockcore.ErrHeld, lockcore.ErrOtherLease, lockcore.ErrNoQuorum, lockcore.ErrNotHeld, lockcore.ErrWaitTimeout, lockcore.ErrStopping,
@@ -333,8 +334,8 @@ func (p *Plan) mayEnd(d *completion) bool {
 	}, func(known error) bool { return errors.Is(d.err, known) })
 }
 
-// checkService: where messages are as they should be, a node set of which a quorum
-// is sound answers, but for a moment, and no client waits while none holds anything.
+// checkService: if messages are delivered as they should be, a node set with a sound quorum responds, except
+// for moments, and no client waits while no client holds anything.
 func (c *checker) checkService(d *completion) {
 	const moment = 500 * time.Millisecond
 	var refused *lockcore.QuorumError
@@ -356,8 +357,8 @@ func (c *checker) checkService(d *completion) {
 	}
 }
 
-// busyWith is until when clients held what was waited for: all slots, or anything at all
-// where some clients take several resources, and keep one while they wait for another.
+// busyWith returns until when clients held what the call waited for. That is all slots. It is any resource at
+// all if some clients take several resources and keep one while they wait for another.
 func (c *checker) busyWith(d *completion) time.Duration {
 	if c.w.plan.Several > 0 {
 		return c.busy
@@ -369,7 +370,7 @@ func (c *checker) busyWith(d *completion) time.Duration {
 	return busy
 }
 
-// acquired checks the order of a resource's tokens, that none is shared, and exclusion.
+// acquired checks the order of a resource's tokens, that no two leases share one, and exclusion.
 func (c *checker) acquired(d *completion, part lockcore.LeasePart) {
 	i := slices.IndexFunc(d.parts, func(asked lockcore.LeasePart) bool { return asked.Resource == part.Resource })
 	if i < 0 {
@@ -378,8 +379,9 @@ func (c *checker) acquired(d *completion, part lockcore.LeasePart) {
 	}
 	l, token, floor := c.ledger(part.Resource), part.Token, d.floors[i]
 	delete(c.dark, l.set)
+	l.needsNoPlace(d.owner, d.at)
 	c.overtakes(d, part.Resource)
-	again := !d.lease.Existing && !d.what.several() && !c.w.plan.Twins // of several some may exist, and twins may make one lease together
+	again := !d.lease.Existing && !d.what.several() && !c.w.plan.Twins // a lease of several may contain parts that existed before, and twins may share a lease
 	switch used := l.tokens[token]; {
 	case c.w.plan.Mutant.counted: // its leases have no slots
 	case used != "" && used != d.owner:
@@ -402,8 +404,7 @@ func (c *checker) acquired(d *completion, part lockcore.LeasePart) {
 	c.believe(d, part, floor)
 }
 
-// kept checks that a lease which is said to be held was not superseded before it
-// was asked.
+// kept checks that a lease that the service reports as held was not superseded before the request was sent.
 func (c *checker) kept(d *completion) {
 	for i, part := range partsOf(&d.lease) {
 		if part.Token < d.floors[i].token && !c.w.plan.Mutant.counted {
@@ -420,8 +421,8 @@ func (c *checker) kept(d *completion) {
 	}
 }
 
-// brokenPart reports whether another part of the lease may have been broken: a lease of
-// several ends with any of them, and its holder learns that later.
+// brokenPart reports whether another part of the lease may have been broken. A lease of several ends with any
+// part, and its holder learns so only later.
 func (c *checker) brokenPart(s span) bool {
 	for _, l := range c.ledgers {
 		if slices.ContainsFunc(l.spans, func(part span) bool {
@@ -433,8 +434,8 @@ func (c *checker) brokenPart(s span) bool {
 	return false
 }
 
-// believe records the time for which the client may believe that it holds the
-// lease, and checks that no other client may.
+// believe records the time for which the client may believe that it holds the lease, and checks that no other
+// client may believe so at the same time.
 func (c *checker) believe(d *completion, part lockcore.LeasePart, floor floor) {
 	valid := d.lease.Validity
 	if c.w.plan.Mutant.trusting {
@@ -452,7 +453,7 @@ func (c *checker) believe(d *completion, part lockcore.LeasePart, floor floor) {
 		return
 	}
 	if s.token <= l.released[s.owner] {
-		return // a client that has asked for the release believes no more that it holds it
+		return // a client that has requested the release no longer believes that it holds the lease
 	}
 	c.believeSlot(part.Resource, s)
 	for _, o := range l.spans {
@@ -465,7 +466,7 @@ func (c *checker) believe(d *completion, part lockcore.LeasePart, floor floor) {
 	l.spans = append(l.spans[max(0, len(l.spans)-kept):], s)
 }
 
-// partsOf lists what a lease is of.
+// partsOf lists the resources of a lease.
 func partsOf(lease *lockcore.Lease) []lockcore.LeasePart {
 	if lease.Parts != nil {
 		return lease.Parts

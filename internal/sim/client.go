@@ -14,35 +14,35 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// client takes leases, uses, extends, forgets and releases them, one call at
-// a time, at any server.
+// client takes leases and uses, extends, forgets and releases them. It makes one call at a time, at any
+// server.
 type client struct {
 	w    *world
 	id   int
 	rng  *rand.Rand
 	ops  int
 	done bool // its last call has returned
-	// keeping: until when it holds on to its lease, and only extends it.
+	// keeping is until when it keeps its lease and only extends it.
 	keeping time.Duration
-	refused int     // how often in a row it found no quorum, or the resource held
-	held    []*grip // what it believes to hold, or once held
+	refused int     // times in a row that it found no quorum, or the resource held
+	held    []*grip // leases that it believes to hold, or held earlier
 	key     int     // its last idempotency key
-	asked   int     // how many leases it has asked for without one
-	calls   int     // how many acquires it has made
-	retry   string  // an idempotency key whose answer it lost
-	what    wanted  // and what it asked for
+	asked   int     // number of leases that it has requested without a key
+	calls   int     // number of its acquires
+	retry   string  // an idempotency key whose response it lost
+	what    wanted  // the request with that key
 	quiet   bool    // makes no more calls
-	giveUp  *action // an acquire under a key that it gave up, and is to cancel
+	giveUp  *action // an acquire under a key that it gave up and is going to cancel
 }
 
 // grip is a lease that a client knows.
 type grip struct {
 	id    string
-	owner string // as the checker knows it
+	owner string // the owner as the checker knows it
 	parts []lockcore.LeasePart
 	key   string // its idempotency key
-	what  wanted // what it was asked for as
-	torn  bool   // some part of several is lost: it is to be released
+	what  wanted // the request that it came from
+	torn  bool   // a part of several is lost, so it is to be released
 	over  bool   // released, or known to be lost
 }
 
@@ -52,21 +52,21 @@ type action struct {
 	server   *server
 	epoch    int
 	verb     string
-	parts    []lockcore.LeasePart // what it is about, or the slots of which it may get one, by name; with tokens, if it is about a lease
-	owner    string               // of the lease: all attempts under one idempotency key share it
+	parts    []lockcore.LeasePart // the resources that the call concerns, or the slots of which it may get one, sorted by name; with tokens if it concerns a lease
+	owner    string               // owner of the lease: all attempts under one idempotency key share it
 	grip     *grip
-	key      string // of an acquire
-	what     wanted // by an acquire
-	req      lockcore.AcquireRequest
-	waits    bool          // it waits in a queue of its server
-	until    time.Duration // then it waits no more
-	ttl      time.Duration // asked for, by an extend
+	key      string // the idempotency key of an acquire
+	what     wanted // what an acquire requests
+	req      lockcore.Request
+	waits    bool          // it waits in its server's queue
+	until    time.Duration // end of that wait
+	ttl      time.Duration // requested by an extend
 	call     func(context.Context, service) (lockcore.Lease, error)
-	bound    time.Duration // it must have ended by then
-	patience time.Duration // the client hangs up after it; 0: never
+	bound    time.Duration // the call must end by then
+	patience time.Duration // after this time the client hangs up; 0: never
 	began    time.Duration
-	floors   []floor         // what had been completed when it began, part by part
-	asksAs   map[string]bool // of an acquire: the owners as which its server asks the nodes for it
+	floors   []floor         // the ledgers when it began, part by part
+	asksAs   map[string]bool // for an acquire: the owners that its server names to the nodes
 }
 
 // names lists the resources, for the trace.
@@ -80,8 +80,8 @@ func resourcesOf(parts []lockcore.LeasePart) []string {
 	return names
 }
 
-// dreamer is the client that may pause for as long as a lease lasts. The first
-// ones, as many as the plan says, may keep their leases for long.
+// dreamer is the number of the client that may pause for as long as a lease lasts. The first plan.Keepers
+// clients may keep their leases for long.
 const dreamer = 2
 
 // think schedules the client's next action.
@@ -93,15 +93,15 @@ func (c *client) think() {
 	c.w.after(between(c.rng, 0, c.pause()), c.act)
 }
 
-// pause is how long the client waits at most between two calls.
+// pause is the maximum time between two calls of the client.
 func (c *client) pause() time.Duration {
 	p := &c.w.plan
 	switch dice := c.rng.IntN(20); {
 	case c.id == dreamer && chance(c.rng, p.Dream):
 		return p.MaxTTL
-	case c.refused > 0 && dice < 17 && !p.Eager: // nothing is to be had in a hurry
+	case c.refused > 0 && dice < 17 && !p.Eager: // a client waits longer after each refusal
 		return min(20*time.Millisecond<<min(c.refused, 10), max(60*time.Millisecond, p.MaxTTL/2))
-	case dice == 0:
+	case dice == 0, c.w.plan.Returns && c.retry != "":
 		return 60 * time.Millisecond
 	}
 	return max(p.Pause, min(4*p.Delay, 5*time.Millisecond))
@@ -143,9 +143,9 @@ func (c *client) finish(s *server) {
 	c.quiet = true
 }
 
-// choose draws what to do.
+// choose draws the next action.
 func (c *client) choose(s *server) *action {
-	const more, looks = 7, 4 // of a hundred: another acquire though it has a lease; a look
+	const more, looks = 7, 4 // percent: of acquires by a client that has a lease, and of looks
 	g := c.current()
 	dice := c.rng.IntN(100)
 	switch {
@@ -157,7 +157,7 @@ func (c *client) choose(s *server) *action {
 		return c.breaks(s, c.w.names[c.rng.IntN(len(c.w.names))])
 	case g != nil && c.keeping > c.w.now():
 		return c.extend(s, g, c.w.plan.slower(s.id).own(c.w.plan.MaxTTL))
-	case c.retry != "" && dice < 70:
+	case c.retry != "" && (dice < 70 || c.w.plan.Returns):
 		return c.acquire(s, c.what, c.retry)
 	case len(c.held) > 0 && dice < c.w.plan.Old:
 		return c.old(s)
@@ -168,13 +168,13 @@ func (c *client) choose(s *server) *action {
 	case dice < c.w.plan.Old+more+c.w.plan.Extend+looks:
 		return c.look(s, g)
 	case !c.w.plan.Tidy && chance(c.rng, c.w.plan.Forget):
-		g.over = true // forgotten: it ends by itself
+		g.over = true // forgotten: the lease expires
 		return c.acquire(s, c.anything(), c.maybeKey())
 	}
 	return c.release(s, g)
 }
 
-// current is the lease that the client works with.
+// current is the lease on which the client works.
 func (c *client) current() *grip {
 	for i := len(c.held) - 1; i >= 0 && i >= len(c.held)-3; i-- {
 		if !c.held[i].over {
@@ -188,10 +188,10 @@ func (c *client) anyResource() string {
 	return c.w.names[c.rng.IntN(c.w.plan.Resources)]
 }
 
-// wanted is what an acquire asks for.
+// wanted describes the request of an acquire.
 type wanted struct {
 	resources []string
-	slots     int // one of so many of the one resource; 0: the resources themselves
+	slots     int // one of this many slots of the one resource; 0: no slots
 
 	minHold, maxHold time.Duration // 0: none
 
@@ -199,10 +199,10 @@ type wanted struct {
 	holder string        // the label of the first call; "": not made yet
 }
 
-// several: it is of several resources at once.
+// several reports that it is for several resources at once.
 func (w wanted) several() bool { return len(w.resources) > 1 }
 
-// names lists, by name, what a lease may be of.
+// names lists, by name, the resources of which the lease may consist.
 func (w wanted) names() []string {
 	if w.slots > 0 {
 		return lockcore.SlotNames(w.resources[0], w.slots)
@@ -212,7 +212,7 @@ func (w wanted) names() []string {
 
 func (w wanted) String() string { return strings.Join(w.names(), "+") }
 
-// anything draws what to ask for.
+// anything draws a request.
 func (c *client) anything() wanted {
 	p, what := &c.w.plan, c.anyOf()
 	if p.MinHold {
@@ -246,7 +246,11 @@ func (c *client) anyOf() wanted {
 }
 
 func (c *client) maybeKey() string {
-	if !c.w.plan.Stubborn && c.rng.IntN(6) > 0 {
+	rarely := 6
+	if c.w.plan.Returns { // then half of the requests have a key
+		rarely = 2
+	}
+	if !c.w.plan.Stubborn && c.rng.IntN(rarely) > 0 {
 		return ""
 	}
 	if p := &c.w.plan; p.Twins {
@@ -256,13 +260,13 @@ func (c *client) maybeKey() string {
 	return fmt.Sprintf("client%d key%d", c.id, c.key)
 }
 
-// old does something with a lease of long ago, as a stale client does.
+// old uses a lease from long ago, as a stale client does.
 func (c *client) old(s *server) *action {
 	g := c.held[c.rng.IntN(len(c.held))]
 	switch dice := c.rng.IntN(3); {
 	case dice == 0:
 		return c.look(s, g)
-	case dice == 1, c.w.plan.Tidy && g.over: // an extend may leave a vote to its TTL, which no client retracts then
+	case dice == 1, c.w.plan.Tidy && g.over: // an extend of a lease that is over may leave a vote that no client retracts, and that stays for its TTL
 		return c.release(s, g)
 	}
 	return c.extend(s, g, c.ttl(s))
@@ -290,7 +294,7 @@ func (c *client) keysLimit(s *server) time.Duration {
 	return c.w.plan.Watch + max(downAfter, c.w.plan.Watch)
 }
 
-// drawn completes what a request asks for; a repeat under a key asks for the same.
+// drawn completes a request. A repetition under a key has the same parameters.
 func (c *client) drawn(s *server, what wanted, key string) wanted {
 	if what.holder != "" {
 		return what
@@ -299,9 +303,9 @@ func (c *client) drawn(s *server, what wanted, key string) wanted {
 	what.holder = fmt.Sprintf("c%d/%d", c.id, c.calls)
 	switch p := &c.w.plan; {
 	case what.ttl > 0:
-	case p.Twins: // both ask for the same
+	case p.Twins: // both twins request the same
 		what.holder, what.ttl = strings.ReplaceAll(key, " ", "/"), p.MaxTTL/2
-	case key != "": // whichever server it goes to
+	case key != "": // the TTL does not depend on the server, because the repetition may use another one
 		what.ttl = c.anyTTL()
 	default:
 		what.ttl = c.ttl(s)
@@ -312,7 +316,7 @@ func (c *client) drawn(s *server, what wanted, key string) wanted {
 
 func (c *client) acquire(s *server, what wanted, key string) *action {
 	what = c.drawn(s, what, key)
-	req := lockcore.AcquireRequest{
+	req := lockcore.Request{
 		TTL: what.ttl, MinHold: what.minHold, MaxHold: what.maxHold, Metadata: c.w.plan.Metadata,
 		Holder: what.holder, IdempotencyKey: key, Slots: what.slots,
 	}
@@ -321,7 +325,7 @@ func (c *client) acquire(s *server, what wanted, key string) *action {
 	} else {
 		req.Resource = what.resources[0]
 	}
-	if c.w.plan.Queues && !c.w.calm && c.rng.IntN(2) == 0 && s.mayWait(what) {
+	if c.w.plan.Queues && !c.w.calm && (c.rng.IntN(2) == 0 || c.w.plan.Returns && key != "") && s.mayWait(what) {
 		req.Wait = between(c.rng, time.Millisecond, c.w.plan.longestWait())
 	}
 	if poll := cmp.Or(c.w.plan.Options.Poll, time.Duration(1+c.rng.IntN(2))*time.Second); c.w.plan.Polls && key != "" && poll < req.Wait {
@@ -342,9 +346,9 @@ func (c *client) acquire(s *server, what wanted, key string) *action {
 	round := 2 * c.limit(s)
 	a.bound = time.Duration(len(a.parts))*(tries*(round+50*time.Millisecond)+c.w.plan.crowd(tries, round)) + req.Wait
 	switch {
-	case what.several(): // and the parts are extended at the end
+	case what.several(): // the parts are also extended at the end
 		a.bound += tries * c.limit(s)
-	case what.slots > 0: // and it looks at them up to three times
+	case what.slots > 0: // the slots are also read, up to three times
 		a.bound = 3*a.bound + 3*c.limit(s)
 	}
 	if hangUp := cmp.Or(c.w.plan.HangUp, 0.1); chance(c.rng, hangUp) {
@@ -383,12 +387,12 @@ func (c *client) release(s *server, g *grip) *action {
 	return a
 }
 
-// cancel ends whatever a request under a key has got that nobody waits for any more.
+// cancel ends everything that a request under a key got and that its client no longer wants.
 func (c *client) cancel(s *server, request *action) *action {
 	const rounds = 3 // the secret, a look, the release
 	a := &action{verb: "cancel", owner: request.owner, parts: request.parts, server: s, bound: rounds * 2 * c.limit(s)}
 	req := request.req
-	req.TTL, req.MinHold, req.MaxHold, req.Wait, req.Poll = 0, 0, 0, 0, 0 // another server may allow others, and they do not matter
+	req.TTL, req.MinHold, req.MaxHold, req.Wait, req.Poll = 0, 0, 0, 0, 0 // another server may have other bounds, and a cancel does not use these fields
 	a.call = func(ctx context.Context, l service) (lockcore.Lease, error) {
 		_, err := l.Cancel(ctx, req)
 		return lockcore.Lease{}, err
@@ -396,8 +400,8 @@ func (c *client) cancel(s *server, request *action) *action {
 	return a
 }
 
-// breaks is what an operator does: it ends the last lease that it has heard of, or the one
-// that it has broken before, or (token 0) whatever lease there is.
+// breaks is a break by an operator. It ends the last lease that the operator has heard of, the one that it
+// broke before, or (token 0) any lease of the resource.
 func (c *client) breaks(s *server, resource string) *action {
 	const rounds = 4 // a look, the counters, the counting past the token, the break
 	l := c.w.check.ledger(resource)
@@ -437,8 +441,8 @@ func (c *client) begin(a *action) {
 	}
 }
 
-// caller returns a goroutine that makes no call at the moment: one that was
-// used before has a stack that need not grow.
+// caller returns a goroutine that makes no call at the moment. A goroutine that was used before has a stack
+// that need not grow.
 func (w *world) caller() chan<- func() {
 	if last := len(w.callers) - 1; last >= 0 {
 		caller := w.callers[last]
@@ -467,7 +471,7 @@ func (d *completion) rank() rank {
 	return rank{server: d.server.id, kind: kindOf("done"), n: int64(d.client.id)}
 }
 
-// accept hands the answer to the client, if its server lives to send it.
+// accept delivers the response to the client. It is lost if the server dies before that.
 func (d *completion) accept(w *world) {
 	w.callers = append(w.callers, d.caller)
 	w.underWay--
@@ -480,7 +484,7 @@ func (d *completion) accept(w *world) {
 
 func (d *completion) deliver(w *world) {
 	if d.epoch != d.server.epoch {
-		d.client.think() // no answer: it took effect or it did not
+		d.client.think() // no response: the call took effect or it did not
 		return
 	}
 	if held := d.server.pausedUntil - w.now(); held > 0 {
@@ -500,7 +504,7 @@ func (d *completion) deliver(w *world) {
 	d.client.think()
 }
 
-// learn is what the client makes of the answer.
+// learn updates the client's knowledge from the response.
 func (c *client) learn(d *completion) {
 	if errors.Is(d.err, lockcore.ErrNoQuorum) || errors.Is(d.err, lockcore.ErrHeld) || errors.Is(d.err, lockcore.ErrTooManyWaiters) {
 		c.refused++
@@ -520,35 +524,35 @@ func (c *client) learn(d *completion) {
 		}
 	case d.verb == "acquire" && d.err == nil:
 		c.granted(d)
-	case d.polled(): // and it comes again
+	case d.polled(): // the client repeats the request
 	case d.verb == "acquire" && !c.w.plan.Stubborn && c.rng.IntN(2) == 0:
 		c.retry = ""
 	case d.verb == "break":
 	case d.verb == "look" && notHeld && len(d.parts) > 1:
-		d.grip.torn = !d.grip.over // the other parts are to be released; an extend ends them by itself
+		d.grip.torn = !d.grip.over // the other parts are to be released; an extend would release them as well
 	case d.verb == "release", notHeld, errors.Is(d.err, lockcore.ErrMaxHold):
 		doubts := d.verb == "extend" && chance(c.rng, c.w.plan.Doubts)
 		d.grip.over = d.grip.over || d.err == nil || notHeld && !doubts
 		c.retry = ""
-		// A key may be used again once the lease was surely released.
+		// A key may be used again after the lease was certainly released.
 		if d.verb == "release" && d.err == nil && d.grip.key != "" && chance(c.rng, c.w.plan.Reuse) {
 			c.retry, c.what = d.grip.key, d.grip.what
 		}
 	}
 }
 
-// polled: a request was answered before its wait was over.
+// polled reports that a request got its response before its wait was over.
 func (d *completion) polled() bool {
 	return d.req.Poll > 0 && errors.Is(d.err, lockcore.ErrWaitTimeout)
 }
 
-// granted takes a lease, which some clients keep.
+// granted takes a lease, which some clients keep for long.
 func (c *client) granted(d *completion) {
 	c.held = append(c.held, &grip{id: d.lease.ID, owner: d.owner, parts: partsOf(&d.lease), key: d.key, what: d.what})
 	if c.id <= c.w.plan.Keepers && chance(c.rng, c.w.plan.Keep) {
 		c.keeping = c.w.now() + between(c.rng, c.w.plan.MaxTTL, 8*c.w.plan.MaxTTL)
 	}
-	if c.rng.IntN(4) > 0 { // else its answer got lost on the way, and it asks again
+	if c.rng.IntN(4) > 0 { // otherwise the response was lost on the way, and the client repeats the request
 		c.retry = ""
 	}
 }

@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// fates draws what happens to messages. Every link has a stream of its own, so
-// that taking a fault out of a plan leaves the other links' fates as they were,
-// which is what makes shrinking work.
+// fates draws what happens to messages. Every link has its own stream, so that removing a fault from a plan
+// does not change the fates on other links. This is what makes shrinking work.
 type fates struct {
 	seed  uint64
 	drawn map[[3]int]uint64
@@ -20,8 +19,7 @@ func newFates(seed uint64) fates {
 	return fates{seed: seed, drawn: make(map[[3]int]uint64), pcg: pcg, rng: rand.New(pcg)}
 }
 
-// draw returns a source for the next message of the link. It is good until the
-// next draw.
+// draw returns a random source for the next message of the link, valid until the next draw.
 func (f *fates) draw(server, epoch, simNode int) *rand.Rand {
 	link := [3]int{server, epoch, simNode}
 	f.drawn[link]++
@@ -32,8 +30,8 @@ func (f *fates) draw(server, epoch, simNode int) *rand.Rand {
 // chance is true with probability p.
 func chance(rng *rand.Rand, p float64) bool { return p > 0 && rng.Float64() < p }
 
-// between draws a duration from [least, most). It is never a whole number of
-// microseconds, so that nothing falls on the same instant as a timer.
+// between draws a duration from [least, most). It is never a whole number of microseconds, so that no event
+// coincides with a timer.
 func between(rng *rand.Rand, least, most time.Duration) time.Duration {
 	d := least + time.Duration(rng.Int64N(int64(most-least)))
 	if d%time.Microsecond == 0 {

@@ -9,10 +9,10 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
-// strike makes a fault happen, if it may now.
+// strike starts a fault, if the plan's assumptions permit it now.
 func (w *world) strike(f Fault) {
 	n, s := w.nodes[f.Node], w.servers[f.Server]
-	losing := f.Kind <= Stop || f.Kind == Jump && w.plan.Clocks // it is noticed, and costs the admission
+	losing := f.Kind <= Stop || f.Kind == Jump && w.plan.Clocks // the fault is noticed, and costs the node's admission
 	if losing && !w.mayLose(n) {
 		return
 	}
@@ -80,7 +80,7 @@ func (w *world) cutLink(n *simNode, s *server, f Fault) {
 	w.at(until+time.Millisecond, func() { n.reconnect(s) })
 }
 
-// reconnect is what follows a broken connection: the subscription begins again.
+// reconnect handles a broken connection: the subscription begins again.
 func (n *simNode) reconnect(s *server) {
 	n.w.mu.Lock()
 	r := relay{}
@@ -148,7 +148,7 @@ func (n *simNode) strike(f Fault) {
 			n.model.ExpireNow(resource)
 		}
 	case Jump:
-		if w.plan.Clocks && w.sound(n.set, w.now()) { // the others do without it, so it is expelled
+		if w.plan.Clocks && w.sound(n.set, w.now()) { // the others are a quorum without it, so it is expelled
 			n.troubled = w.now() + w.recovery(1)
 		}
 		n.jump(f.For)
@@ -158,8 +158,8 @@ func (n *simNode) strike(f Fault) {
 	}
 }
 
-// forge is what an operation does that no server sent for a lease that it granted.
-// The token is not so large that servers would take the node for broken.
+// forge sends an operation with a made-up token that no server sent for a lease of its own. The token is small
+// enough that servers do not take the node for broken.
 func (n *simNode) forge() {
 	const far = 1 << 50
 	seen, _ := n.model.Observe(context.Background())
@@ -185,7 +185,7 @@ func (n *simNode) up() {
 	}
 }
 
-// disaster takes a majority, or all, down at once.
+// disaster takes down a majority of the nodes, or all, at once.
 func (w *world) disaster(f Fault) {
 	rng := rand.New(rand.NewPCG(w.plan.Seed, uint64(f.At)))
 	most, first := w.plan.Nodes, w.nodes[f.Node].set*w.plan.Nodes
@@ -204,8 +204,8 @@ func (w *world) disaster(f Fault) {
 	}
 }
 
-// heal ends every fault. A network that takes longer for a round trip than a
-// request waits for a node is one of them: over it, few requests succeed.
+// heal ends every fault. This includes a network whose round trip takes longer than a request waits for a
+// node, because few requests succeed over it.
 func (w *world) heal() {
 	w.calm, w.calmAt = true, w.now()
 	w.troubled = max(w.troubled, w.now()+w.recovery(1))

@@ -13,10 +13,9 @@ import (
 	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
-// growing changes the node sets while leases are held (rule 30): a third set is added and
-// removed again. Operators begin, continue and take back the changes at several servers,
-// which crash, are paused and cut off; one server gets each map much later than the
-// others. Requests that come late are on their way all the while.
+// growing changes the node sets while leases are held (rule 30): a third set is added and removed again.
+// Operators begin, continue and take back the changes at several servers, which crash, are paused and cut
+// off. One server gets each map much later than the others. Some requests arrive late during the whole run.
 func growing(p *Plan) {
 	p.quiet()
 	rng := rand.New(rand.NewPCG(p.Seed, 30))
@@ -58,8 +57,30 @@ func growing(p *Plan) {
 	slices.SortStableFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
 }
 
-// departing is growing with releases that are on their way while resources move, and
-// clients that extend what they have released.
+// unlike gives servers different lists of node sets from the first start on: one set fewer, one more, or
+// another set. They crash, are paused and are cut off while they start.
+func unlike(p *Plan) {
+	p.quiet()
+	rng := rand.New(rand.NewPCG(p.Seed, 26))
+	p.Servers, p.Clients, p.Keepers, p.Resources, p.Sets = 3, 8, 0, 10, 3
+	p.MaxTTL, p.Length, p.Several = time.Second, 8*time.Second, pick(rng, 0, 0.2)
+	one, other := []int{0, 1}, pick(rng, []int{0}, []int{1}, []int{0, 1, 2}, []int{1, 2})
+	p.Lists = [][]int{one, other, pick(rng, one, other)}
+	p.Rates, p.Faults = nil, nil
+	for range p.Nodes * p.Sets {
+		p.Rates = append(p.Rates, (rng.Float64()-0.5)*0.008)
+	}
+	for range 12 {
+		p.Faults = append(p.Faults, Fault{
+			At: between(rng, 0, 3*time.Second), Kind: pick(rng, Pause, Crash, Isolate, Cut, Restart), Server: rng.IntN(p.Servers),
+			Node: rng.IntN(p.Nodes * p.Sets), For: between(rng, 10*time.Millisecond, p.MaxTTL),
+		})
+	}
+	slices.SortStableFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
+}
+
+// departing is growing with releases that are on their way while resources move, and with clients that extend
+// leases that they have released.
 func departing(p *Plan) {
 	growing(p)
 	p.Clients, p.Old, p.Keepers = 12, 50, 0
@@ -78,9 +99,9 @@ func losing(p *Plan) {
 	slices.SortStableFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
 }
 
-// tired is growing with an operator who begins the first change again when it is complete
-// and the next one too, or under way, from what a look showed before. That operator's server
-// is the one that still knows the first change alone.
+// tired is growing with an operator who begins the first change again after it is complete, when the next
+// change is complete or under way. The operator acts on an outdated look, at a server that still knows only
+// the first change.
 func tired(p *Plan) {
 	growing(p)
 	rng := rand.New(rand.NewPCG(p.Seed, 34))
@@ -95,8 +116,8 @@ func tired(p *Plan) {
 	slices.SortStableFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
 }
 
-// forsaken is a change whose operator crashes when a set may have the next map, which then
-// loses its data; other operators take the change back.
+// forsaken is a change whose operator crashes when a set may have the next map. That set then loses its data,
+// and other operators take the change back.
 func forsaken(p *Plan) {
 	growing(p)
 	rng := rand.New(rand.NewPCG(p.Seed, 33))
@@ -115,8 +136,8 @@ func forsaken(p *Plan) {
 	slices.SortStableFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
 }
 
-// unread is growing with leases that stand on a bare quorum, and nodes that do not answer
-// while a change reads the sets.
+// unread is growing with leases on a bare quorum, and with nodes that do not respond while a change reads the
+// sets.
 func unread(p *Plan) {
 	growing(p)
 	rng := rand.New(rand.NewPCG(p.Seed, 32))
@@ -141,10 +162,10 @@ func unread(p *Plan) {
 	slices.SortStableFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
 }
 
-// setsOf are the node sets that a server is configured with; next is nil without a change.
+// setsOf returns the node sets with which a server is configured; next is nil without a change.
 func (s *server) setsOf(all [][]node.Node) (present, next [][]node.Node) {
-	maps := s.w.plan.Maps
-	if maps == nil {
+	maps, lists := s.w.plan.Maps, s.w.plan.Lists
+	if maps == nil && lists == nil {
 		return all, nil
 	}
 	list := func(sets []int) (nodes [][]node.Node) {
@@ -153,13 +174,16 @@ func (s *server) setsOf(all [][]node.Node) (present, next [][]node.Node) {
 		}
 		return nodes
 	}
+	if lists != nil {
+		return list(lists[s.id]), nil
+	}
 	if s.change == 0 {
 		return list(maps[0]), nil
 	}
 	return list(maps[s.change-1]), list(maps[s.change])
 }
 
-// configure restarts a server with the maps of a change, once the one before is complete.
+// configure restarts a server with the maps of a change, after the previous change is complete.
 func (w *world) configure(s *server, change int) {
 	if w.complete < change || s.change > change {
 		return
@@ -171,11 +195,11 @@ func (w *world) configure(s *server, change int) {
 	}
 }
 
-// act is apply or revert, of the change that is planned from this generation of the maps.
+// act is apply or revert of a change that is planned from this generation of the maps.
 type act func(l *sets.Locker, ctx context.Context, from int64) error
 
-// command is what an operator at a server does some time after a look at how far the change
-// is that the server is configured for. A complete one needs nothing.
+// command is an operator's command at a server. The operator first looks at the state of the change for which
+// the server is configured, and sends the command some time later. A complete change needs none.
 func (w *world) command(s *server, how act, later time.Duration) {
 	change, from := s.change, w.generation()
 	if w.noteComplete(); w.complete >= change {
@@ -188,7 +212,7 @@ func (w *world) command(s *server, how act, later time.Duration) {
 	})
 }
 
-// generation is the largest of the nodes' maps.
+// generation returns the largest generation of the nodes' maps.
 func (w *world) generation() (largest int64) {
 	for _, n := range w.nodes {
 		if seen, err := n.model.Observe(context.Background()); err == nil {
@@ -217,10 +241,10 @@ func (w *world) operate(s *server, how act, from int64) {
 	}
 }
 
-// operator is the key of the contexts of operators.
+// operator is the context key of operators' calls.
 type operator struct{}
 
-// operation is such a change that has returned.
+// operation is a change by an operator that has returned.
 type operation struct {
 	server        *server
 	epoch, change int
@@ -247,8 +271,8 @@ func revert(l *sets.Locker, ctx context.Context, from int64) error { //nolint:re
 	return l.RevertNext(ctx, from)
 }
 
-// noteComplete counts the changes that all nodes have completed: the operators configure the
-// servers for the next one after that.
+// noteComplete counts the changes that all nodes have completed. After each one, the operators configure the
+// servers for the next.
 func (w *world) noteComplete() {
 	for w.complete < len(w.plan.Maps)-1 {
 		if !w.allHave(w.mapNames[w.complete+1]) {
@@ -258,7 +282,7 @@ func (w *world) noteComplete() {
 	}
 }
 
-// allHave reports whether all nodes vote by the map of that name.
+// allHave reports whether all nodes vote under the map with that name.
 func (w *world) allHave(name string) bool {
 	return !slices.ContainsFunc(w.nodes, func(n *simNode) bool {
 		seen, err := n.model.Observe(context.Background())
@@ -266,9 +290,9 @@ func (w *world) allHave(name string) bool {
 	})
 }
 
-// begunAgain notes a change that was complete and has begun again, on a node that had the
-// map that was in force: servers that know no other lose every lease. A set that lost its
-// data later is given the maps of the change again.
+// begunAgain records that a completed change has begun again on a node that had the map in force, so that
+// servers that know no other map lose every lease. If a set lost its data later, it is given the maps of the
+// change again, which is no violation.
 func (w *world) begunAgain(had, installed string) {
 	if !slices.Contains(w.mapNames, had) {
 		return
@@ -280,7 +304,7 @@ func (w *world) begunAgain(had, installed string) {
 	}
 }
 
-// completeChange has an operator continue the change under way until all nodes have its map.
+// completeChange makes an operator continue the change under way until all nodes have its map.
 func (w *world) completeChange() {
 	if w.plan.Maps == nil {
 		return
@@ -309,7 +333,7 @@ func (w *world) completeChange() {
 	}
 }
 
-// uncounted is a node that counts votes by the present map while resources move.
+// uncounted is a mutant node that counts votes by the present map while resources move.
 type uncounted struct{ *nodetest.Model }
 
 func (u uncounted) Apply(op node.Op) node.Reply {
@@ -320,7 +344,7 @@ func (u uncounted) Apply(op node.Op) node.Reply {
 	return u.Model.Apply(op)
 }
 
-// certain is a node that takes no lock for a lease of which too little was read.
+// certain is a mutant node that takes no lock for a lease of which too little was read.
 type certain struct{ *nodetest.Model }
 
 func (c certain) Receive(ctx context.Context, epoch node.Epoch, name string, locks []node.CarriedLock) error {

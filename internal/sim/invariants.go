@@ -7,7 +7,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// invariants are those of which servers said that they are broken.
+// invariants records which invariants the servers reported as broken.
 type invariants struct {
 	mu     sync.Mutex
 	broken map[lockcore.Invariant]int
@@ -23,7 +23,8 @@ func (v *invariants) violated(broken lockcore.Invariant, what ...any) {
 	v.broken[broken]++
 }
 
-// judge makes a violation of a broken invariant, unless a mutant breaks what it promises.
+// judge reports a broken invariant as a violation, unless the plan has a mutant, which may break invariants
+// on purpose.
 func (v *invariants) judge(w *world) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

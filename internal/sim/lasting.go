@@ -9,15 +9,15 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// What follows is about leases that their holders lose or cannot find, and about callers that
-// are kept out by others which have gone: on a network that brings every message, once, where
-// nothing has struck a node or a server since.
+// The following checks concern leases that their holders lose or cannot find, and callers that are kept out by
+// others which have gone. They apply on a network that delivers every message exactly once, after the last
+// fault of a node or a server.
 
-// promptly is how long a call takes at most where nothing is in its way.
+// promptly is the maximum time of a call that nothing delays.
 const promptly = 500 * time.Millisecond
 
-// newest is what the owner believes of its lease, and of no other than that of the token if one
-// is given. It is zero if the owner believes nothing.
+// newest returns the time for which the owner believes in its newest lease, or in the lease with the given
+// token. It is zero if the owner believes in no lease.
 func (l *ledger) newest(owner string, part lockcore.LeasePart, now time.Duration) (s span) {
 	for _, o := range l.spans {
 		if o.owner == owner && o.until > now && o.token > l.released[owner] && (part.Token == 0 || part.Token == o.token) {
@@ -30,26 +30,25 @@ func (l *ledger) newest(owner string, part lockcore.LeasePart, now time.Duration
 	return s
 }
 
-// stands reports whether the lease that was believed in when the call began must still be
-// there: nobody has ended it since it was asked for (a break may find what one of several
-// resources has got already), nothing has happened since it was granted, and since then all
-// nodes have voted in one epoch: otherwise a repeat may find too few of its locks.
+// stands reports whether the lease in which its client believed when the call began must still exist. That is
+// so if three things hold. No client has tried to end it since the call began (a break may find a resource
+// that one of several has taken). No fault has happened since it was granted. And since then all nodes have
+// voted in one epoch; otherwise a repetition may find too few of its locks.
 func (c *checker) stands(d *completion, i int) bool {
 	l, s := c.ledger(d.parts[i].Resource), d.floors[i].believed
 	ended := s.until <= d.at || s.token <= l.mayBreak || l.breaking > 0 || l.since[d.owner] <= l.breakEnd || l.largest != s.token
 	return c.w.quietNetwork() && !c.acrossCalm(d) && !c.w.plan.Twins && max(c.w.struck, c.w.parted) <= s.from && !ended && !l.blind[d.owner]
 }
 
-// acrossCalm: the call began on a network that lost messages, and ended on one that does not.
+// acrossCalm reports that the call began on a network that lost messages, and ended on one that does not.
 func (c *checker) acrossCalm(d *completion) bool { return c.w.calm && d.began < c.w.calmAt }
 
-// lasts checks that a lease which was granted can be extended, looked at and released until its
-// validity ends.
+// lasts checks that a granted lease can be extended, inspected and released until its validity ends.
 func (c *checker) lasts(d *completion) {
 	if d.grip == nil || !errors.Is(d.err, lockcore.ErrNotHeld) {
 		return
 	}
-	for i := range d.parts { // a lease of several ends with any of them
+	for i := range d.parts { // a lease of several ends with any part
 		if !c.stands(d, i) {
 			return
 		}
@@ -58,10 +57,10 @@ func (c *checker) lasts(d *completion) {
 		d.verb, d.names(), d.parts[0].Token, d.floors[0].believed.from, d.floors[0].believed.until)
 }
 
-// finds checks that a request which repeats another one finds the lease that its key has at
-// once, whoever waits, and is told so at no limit of its caller.
+// finds checks that a request which repeats another one finds its key's lease at once, even if others wait,
+// and even if its caller is at a limit.
 func (c *checker) finds(d *completion) {
-	full := errors.Is(d.err, lockcore.ErrTooManyWaiters) // the server asked no node
+	full := errors.Is(d.err, lockcore.ErrTooManyWaiters) // the server queried no node
 	if d.verb != "acquire" || d.key == "" || errors.Is(d.err, context.Canceled) || full || d.kept() {
 		return
 	}
@@ -83,12 +82,12 @@ func (c *checker) finds(d *completion) {
 	}
 }
 
-// kept: what the key has is a lease that an extend has made shorter than a node knows.
+// kept reports that an extend has shortened the key's lease, so that a node may know a longer one.
 func (d *completion) kept() bool {
 	return slices.ContainsFunc(d.floors, func(f floor) bool { return f.believed.token > 0 && f.believed.until-d.at < promptly })
 }
 
-// unused notes that nobody has the resource, waits for it or asks for it, or since when not.
+// unused records since when no client has the resource, waits for it or requests it.
 func (c *checker) unused(name string, now time.Duration) {
 	asked := slices.ContainsFunc(c.underWay, func(a *action) bool { return a.verb == "acquire" && a.isFor(name) && a.hasCaller(now) })
 	if asked || slices.ContainsFunc(c.w.nodes, func(n *simNode) bool { return n.model.Read(name).Owner != "" }) {
@@ -100,11 +99,12 @@ func (a *action) isFor(name string) bool {
 	return slices.ContainsFunc(a.parts, func(part lockcore.LeasePart) bool { return part.Resource == name })
 }
 
-// undisturbed: nothing has gone wrong in the whole run.
+// undisturbed reports that no fault has happened in the whole run.
 func (w *world) undisturbed() bool { return w.quietNetwork() && w.struck == 0 && !w.calm }
 
-// keepsOut checks that a caller which does not wait is refused no resource that nobody has:
-// who hung up, or cancelled, costs nobody anything. What a lossy network left is not told apart once it is calm.
+// keepsOut checks that a caller which does not wait gets every free resource: a request that was cancelled or
+// whose caller hung up must not cost others anything. After a lossy network, the check cannot tell what that
+// network left behind.
 func (c *checker) keepsOut(d *completion) {
 	if d.verb != "acquire" || d.waits || d.what.several() || d.what.slots > 0 || !errors.Is(d.err, lockcore.ErrHeld) || !c.w.undisturbed() {
 		return

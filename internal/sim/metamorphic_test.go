@@ -13,6 +13,8 @@ import (
 
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
+
+	"github.com/fencelock/fencelock/internal/testenv"
 )
 
 // One history of requests has the same outcomes under any options: it is drawn once, and run
@@ -20,6 +22,7 @@ import (
 // limits, other pages and counters' lives. Its requests follow each other, but for those that
 // wait, which come one after the other; nothing fails.
 func TestOptionsChangeNoOutcome(t *testing.T) {
+	testenv.Computes(t)
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
@@ -183,8 +186,8 @@ func (h *player) await(server int, call func(context.Context, service) (lockcore
 
 func name(resource int) string { return fmt.Sprintf("r%d", resource+1) }
 
-func (s step) request() lockcore.AcquireRequest {
-	req := lockcore.AcquireRequest{TTL: historyTTL, IdempotencyKey: s.key, Resource: name(s.resource)}
+func (s step) request() lockcore.Request {
+	req := lockcore.Request{TTL: historyTTL, IdempotencyKey: s.key, Resource: name(s.resource)}
 	switch s.verb {
 	case "several":
 		req.Resource, req.Resources, req.IdempotencyKey = "", []string{name(s.resource), name(s.resource + 1)}, ""
@@ -208,7 +211,7 @@ func (h *player) do(s step) string {
 			return ""
 		}
 		return h.told(h.await(s.server, func(ctx context.Context, l service) (lockcore.Lease, error) {
-			_, err := l.Cancel(ctx, lockcore.AcquireRequest{Resource: name(s.resource), IdempotencyKey: s.key})
+			_, err := l.Cancel(ctx, lockcore.Request{Resource: name(s.resource), IdempotencyKey: s.key})
 			return lockcore.Lease{}, err
 		}))
 	}

@@ -16,55 +16,55 @@ import (
 	"github.com/fencelock/fencelock/lockcore/replica/memstore"
 )
 
-// Mutant is a protocol with one rule switched off. The zero value is the
-// protocol as it is.
+// Mutant is a protocol with one rule switched off. The zero value is the unchanged protocol.
 type Mutant struct {
-	Rule string // its number
-	Name string // what is done instead
+	Rule string // the rule's number
+	Name string // what the mutant does wrong
 
 	weak replica.Weakness
 	wrap func(*simNode) rules
-	plan func(*Plan) // brings in what the rule is there for, where few plans have it
+	plan func(*Plan) // adds the faults or requests against which the rule protects, if few plans have them
 
-	force     bool                  // nodes that do not answer count as lost
+	nodes     int                   // number of nodes with which the missing rule shows sooner; 0 for 3
+	force     bool                  // nodes that do not respond count as lost
 	longer    bool                  // leases are longer than any quarantine
-	careless  bool                  // nothing is retracted
-	blunt     bool                  // a break deletes locks before a quorum counts past its token
-	keeps     bool                  // what an acquisition of several took, before it failed, is not released
-	idle      bool                  // what an acquisition of several has taken is not extended until it is complete
+	careless  bool                  // votes are not retracted
+	blunt     bool                  // a break deletes locks before a quorum raises its counters past its token
+	keeps     bool                  // a failed acquisition of several does not release the parts that it took
+	idle      bool                  // an acquisition of several does not extend its parts until it is complete
 	unheeded  bool                  // a node whose clock has jumped is not expelled
 	shares    bool                  // epochs are rounded, so that rejoins share one
 	unwatched bool                  // servers do not read the nodes' clocks
-	rashly    bool                  // a node is expelled without asking whose clock it was, and what the others are worth
+	rashly    bool                  // a node is expelled without checking whose clock jumped and whether the others are a quorum
 	lasting   bool                  // locks last too long
-	narrow    bool                  // the second server knows a node set less
-	unseen    bool                  // the look at the slots does not see whose they are
+	opened    bool                  // a set is open as soon as it is bootstrapped
+	unseen    bool                  // reading the slots does not show their owners
 	counted   bool                  // a node grants any n leases of a resource with n slots
-	front     func(service) service // stands before the service
+	front     func(service) service // wraps the service
 	uncopied  bool                  // locks that move are not written on their new set
 	reopened  bool                  // a set that is bootstrapped during a change has the present map
-	undecided bool                  // whoever changes the maps takes a next one for a moving one
-	timeless  bool                  // whoever changes the maps looks at no generation
+	undecided bool                  // an operator takes a next map for a moving map
+	timeless  bool                  // an operator ignores generations
 	unfloored bool                  // a change that is taken back has no floor
-	trusting  bool                  // clients count the whole TTL, from the answer
-	mute      bool                  // nodes wake nobody
+	trusting  bool                  // clients count the whole TTL, from the response
+	mute      bool                  // nodes wake no server
 	outcast   bool                  // servers refuse a node that missed the last map
 	clumsy    bool                  // nodes forget a part of a large batch
-	halves    bool                  // a lease of several of which a part has ended keeps the others
-	sealsOld  bool                  // a server seals by the secret that its last look showed
-	quick     bool                  // is caught within a few hundred acquisitions: in make test
-	soak      bool                  // takes some more: in make soak
+	halves    bool                  // a lease of several keeps its other parts after one has ended
+	sealsOld  bool                  // a server seals with the secret that its last look showed
+	quick     bool                  // caught within a few hundred acquisitions: in TestMutants
+	soak      bool                  // needs more acquisitions: in TestSoakMutants
 }
 
 func (m Mutant) String() string { return m.Name }
 
-// Mutants are the rules, switched off one by one. Each runs in plans that
-// bring in often what the rule is there for.
+// Mutants lists the rules, switched off one by one. Each runs in plans in which the situation that its rule
+// protects against is frequent.
 var Mutants = []Mutant{
 	{Rule: "1", Name: "unequal grants are not confirmed", wrap: func(n *simNode) rules { return unconfirmed{n.model} }, quick: true},
 	hunted(replica.ConfirmsForAnyOwner, Mutant{plan: messy}),
 	hunted(replica.ConfirmsAnyGrant, Mutant{plan: crossed}),
-	hunted(replica.ConfirmsFoundLocks, Mutant{plan: abrupt, soak: true}),
+	hunted(replica.ConfirmsFoundLocks, Mutant{plan: abrupt, soak: true, nodes: 5}),
 	hunted(replica.ExtendsAnyGrant, Mutant{plan: revenants, quick: true}),
 	hunted(replica.ReleasesAnyGrant, Mutant{plan: reusing, quick: true}),
 	hunted(replica.RetractsAnyAttempt, Mutant{plan: reusing, quick: true}),
@@ -111,7 +111,7 @@ var Mutants = []Mutant{
 	{Rule: "25", Name: "what failed under a key ends another attempt's parts", weak: replica.RetractsAnyAttempt, plan: severalAgain, soak: true},
 	{Rule: "25", Name: "what is left of a lease that has lost a part stays", halves: true, plan: torn, quick: true},
 	{Rule: "24", Name: "a lease is sealed by the secret of the last look", sealsOld: true, plan: reborn, quick: true},
-	{Rule: "26", Name: "a server knows a node set less", narrow: true, plan: apart, soak: true},
+	{Rule: "26", Name: "a set is opened before the others have shown the list", opened: true, plan: unlike, quick: true},
 	{Rule: "26", Name: "a node set that is down stops the others", front: func(s service) service { return allOrNothing{s} }, plan: apart, soak: true},
 	hunted(replica.KeepsOwner, Mutant{plan: holding, quick: true}),
 	hunted(replica.BreaksAnyGrant, Mutant{plan: breaking, quick: true}),
@@ -136,15 +136,15 @@ var Mutants = []Mutant{
 	{Rule: "29", Name: "a request waits for the first slot alone", front: func(s service) service { return firstSlot{s} }, plan: slotted, quick: true},
 }
 
-// hunted is the mutant of one weakness, which has its registration's rule and name.
+// hunted is the mutant of one weakness, with the rule and name of its registration.
 func hunted(w replica.Weakness, m Mutant) Mutant {
 	r := w.Registration()
 	m.Rule, m.Name, m.weak = r.Rule, r.Name, w
 	return m
 }
 
-// Catches reports whether the violation is one that the mutant is about: the
-// service that does not come, or a lock that stays, is so for one of them only.
+// Catches reports whether the mutant explains the violation. A violation that is not about safety (a request
+// is not granted in time, or a lock stays) counts only for mutants of liveness.
 func (m Mutant) Catches(v *Violation) bool {
 	if v == nil {
 		return false
@@ -152,18 +152,18 @@ func (m Mutant) Catches(v *Violation) bool {
 	return v.Safety() || m.liveness() && v.Rule != "bounds" && v.Rule != "errors"
 }
 
-// liveness: what is wrong about the mutant is that something stays or does not come.
+// liveness reports that the mutant makes a lock stay, or keeps requests from being granted.
 func (m Mutant) liveness() bool {
 	return m.weak&(replica.KeepsTickets|replica.ConfirmsFoundLocks) != 0 || m.mute || m.outcast || m.careless || m.keeps || m.rashly || m.lasting || m.timeless || m.halves || m.sealsOld || m.weak&replica.QueuesOwners != 0 || m.front != nil
 }
 
-// rash expels the nodes after so many looks, whatever the others do.
+// rash expels the nodes after this many looks, without regard to the others.
 func (m Mutant) rash(w *world, jumped ...*simNode) {
 	if !m.rashly {
 		return
 	}
 	const looks = 4
-	if len(jumped) == 0 { // a server's own clock: it sees all jump
+	if len(jumped) == 0 { // the server's own clock jumped: it sees all clocks jump
 		jumped = w.nodes
 	}
 	for _, n := range jumped {
@@ -175,8 +175,8 @@ func (m Mutant) rash(w *world, jumped ...*simNode) {
 	}
 }
 
-// In returns the plan with the rule switched off. Its clients are slower, so that
-// more goes wrong between two acquisitions.
+// In returns the plan with the rule switched off. Its clients are slower, so that more goes wrong between two
+// acquisitions.
 func (m Mutant) In(p Plan) Plan {
 	p.Mutant, p.Pause = m, 30*time.Millisecond
 	if m.plan != nil {
@@ -192,7 +192,7 @@ func (m Mutant) control(p Plan) Plan {
 	return p
 }
 
-// change is what a mutant does to a message: it may answer in the node's place.
+// change lets a mutant change a message. A mutant may also reply in place of the node.
 func (m Mutant) change(msg *message) (reply node.Reply, answered bool) {
 	reply.Outcome = node.Granted
 	switch {
@@ -200,7 +200,7 @@ func (m Mutant) change(msg *message) (reply node.Reply, answered bool) {
 		return reply, true
 	case msg.op == nil:
 	case m.keeps && msg.op.Kind == node.OpRelease, m.idle && msg.op.Kind == node.OpExtend:
-		return reply, msg.w.check.ledger(msg.op.Resource).tokens[msg.op.Token] == "" // no client has got it
+		return reply, msg.w.check.ledger(msg.op.Resource).tokens[msg.op.Token] == "" // no client has a lease with this token
 	case m.halves && msg.op.Kind == node.OpRelease:
 		return reply, msg.w.check.ledger(msg.op.Resource).unended(msg.op.Token)
 	case m.unseen && msg.op.Kind == node.OpRead:
@@ -215,21 +215,21 @@ func (m Mutant) change(msg *message) (reply node.Reply, answered bool) {
 		return reply, true
 	case m.blunt && msg.op.Kind == node.OpAcquire:
 		msg.w.askers[msg.op.Owner] = true
-	case m.blunt && msg.op.Kind == node.OpRelease: // one of what nobody asked for is a break that counts
+	case m.blunt && msg.op.Kind == node.OpRelease: // a release for an owner that requested no lock: a break sends it to raise the counters
 		return node.Reply{Outcome: node.NotHeld}, !msg.w.askers[msg.op.Owner]
 	}
 	return reply, false
 }
 
-// deafTo continues with requests whose callers have hung up.
+// deafTo executes requests even after their callers have hung up.
 type deafTo struct{ service }
 
-func (d deafTo) Acquire(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+func (d deafTo) Acquire(ctx context.Context, req lockcore.Request) (lockcore.Lease, error) {
 	lease, err := d.service.Acquire(context.WithoutCancel(ctx), req)
 	return lease, errors.Join(err, ctx.Err())
 }
 
-// unconfirmed says yes to every confirm, and does nothing.
+// unconfirmed accepts every confirm, and does nothing.
 type unconfirmed struct{ *nodetest.Model }
 
 func (u unconfirmed) Apply(op node.Op) node.Reply {
@@ -239,8 +239,8 @@ func (u unconfirmed) Apply(op node.Op) node.Reply {
 	return u.Model.Apply(op)
 }
 
-// doubled answers for the first node what the second knows: a server that reads
-// both has read one node less than it believes.
+// doubled replies with the second node's state in place of the first's. So a server that reads both has read
+// one node fewer than it believes.
 type doubled struct {
 	*nodetest.Model
 
@@ -271,8 +271,8 @@ func (d doubled) Counters(ctx context.Context, epoch node.Epoch, resources []str
 	return d.source().Counters(ctx, epoch, resources)
 }
 
-// common is an epoch as it arrives. A mutant drops the bits by which the rejoins
-// after one bootstrap would exceed its epoch.
+// common changes an epoch on arrival. A mutant drops the bits by which rejoins after one bootstrap would
+// exceed the bootstrap's epoch.
 func (p *port) common(e node.Epoch) node.Epoch {
 	if p.w.plan.Mutant.shares {
 		return e &^ (1<<16 - 1)
@@ -283,12 +283,15 @@ func (p *port) common(e node.Epoch) node.Epoch {
 func (p *port) admission(a node.Admission) node.Admission {
 	a.Epoch, a.Bootstrapped = p.common(a.Epoch), p.common(a.Bootstrapped)
 	if p.w.plan.Mutant.reopened && strings.HasPrefix(a.Map.Name, "closed-") {
-		a.Map = node.Map{}
+		a.Map.Name = p.w.mapNames[max(0, p.server.change-1)]
+	}
+	if p.w.plan.Mutant.opened {
+		a.Map.Name = strings.TrimPrefix(a.Map.Name, "new-")
 	}
 	return a
 }
 
-// mapFor is a node's map as whoever asks takes it.
+// mapFor returns a node's map as the caller sees it.
 func (p *port) mapFor(ctx context.Context, m node.Map) node.Map {
 	at := p.server.change
 	if p.w.plan.Mutant.undecided && ctx.Value(operator{}) != nil && m.Name == p.w.mapNames[at] {
@@ -300,7 +303,7 @@ func (p *port) mapFor(ctx context.Context, m node.Map) node.Map {
 	return m
 }
 
-// floorFor is the floor with which a map is installed.
+// floorFor returns the floor with which a map is installed.
 func (p *port) floorFor(name string, floor fencing.Token) fencing.Token {
 	at := p.server.change
 	if p.w.plan.Mutant.unfloored && at > 0 && name == p.w.mapNames[at-1] {
@@ -309,14 +312,13 @@ func (p *port) floorFor(name string, floor fencing.Token) fencing.Token {
 	return floor
 }
 
-// hasty answers counters with what it knew at an earlier look, three to six TTLs
-// ago: before the node that asks was lost.
+// hasty replies with counters from an earlier look, three to six TTLs ago: before the rejoining node was lost.
 type hasty struct {
 	*nodetest.Model
 
 	n      *simNode
-	shadow *nodetest.Model   // as it was
-	seen   memstore.Snapshot // will be the shadow
+	shadow *nodetest.Model   // an earlier state of the node
+	seen   memstore.Snapshot // the shadow's next state
 	seenAt time.Duration
 }
 
@@ -347,7 +349,7 @@ func (h *hasty) Counters(ctx context.Context, epoch node.Epoch, resources []stri
 	return counters, nil
 }
 
-// boundless says of every lock that its TTL is what is left of it.
+// boundless reports every lock's remaining time as its TTL.
 type boundless struct{ *nodetest.Model }
 
 func (b boundless) Survey(ctx context.Context, epoch node.Epoch, cursor string) ([]node.CarriedLock, string, error) {
@@ -378,7 +380,7 @@ func (l low) Load(ctx context.Context, a node.Admission, locks []node.CarriedLoc
 	return l.Model.Load(ctx, a, locks)
 }
 
-// modest answers with the smallest counter that any node has.
+// modest replies with the smallest counter of all nodes.
 type modest struct {
 	*nodetest.Model
 
@@ -402,13 +404,13 @@ func (m modest) Counters(ctx context.Context, epoch node.Epoch, resources []stri
 	return least, nil
 }
 
-// byHand takes several resources as a client would that has no other way: one lease
-// after the other, in the order in which it was asked for them.
+// byHand takes several resources as a client without bundles would: one lease after the other, in the order of
+// the request.
 type byHand struct{ service }
 
 const and = " "
 
-func (h byHand) Acquire(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+func (h byHand) Acquire(ctx context.Context, req lockcore.Request) (lockcore.Lease, error) {
 	if req.Resources == nil {
 		return h.service.Acquire(ctx, req)
 	}
@@ -469,7 +471,7 @@ func (h byHand) Lease(ctx context.Context, lease string) (lockcore.Lease, error)
 	return each(lease, func(id string) (lockcore.Lease, error) { return h.service.Lease(ctx, id) })
 }
 
-// each does the same with every lease of several.
+// each calls do for every lease of several.
 func each(leases string, do func(id string) (lockcore.Lease, error)) (all lockcore.Lease, err error) {
 	for id := range strings.FieldsSeq(leases) {
 		one, failed := do(id)
@@ -480,18 +482,18 @@ func each(leases string, do func(id string) (lockcore.Lease, error)) (all lockco
 	return all, err
 }
 
-// allOrNothing grants only while all node sets do.
+// allOrNothing grants only while all node sets have a quorum.
 type allOrNothing struct{ service }
 
-func (a allOrNothing) Acquire(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+func (a allOrNothing) Acquire(ctx context.Context, req lockcore.Request) (lockcore.Lease, error) {
 	if !a.Status().Ready {
 		return lockcore.Lease{}, &lockcore.QuorumError{Resource: req.Resource}
 	}
 	return a.service.Acquire(ctx, req)
 }
 
-// missedLastMap reports whether the node has an earlier map than another one of its set had when
-// this server looked.
+// missedLastMap reports whether the node has an earlier map than another node of its set had at this server's
+// last look.
 func (s *server) missedLastMap(set int, seen node.Observation) bool {
 	s.w.mu.Lock()
 	defer s.w.mu.Unlock()

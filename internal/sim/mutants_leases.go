@@ -9,22 +9,22 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// Mutants about leases that their holders lose, and locks that stay for nobody, and the scenes
-// that bring in what their rules are there for.
+// Mutants of rules about leases that their holders lose, and about locks that stay without a holder, with the
+// scenes that need these rules.
 
-// torn is impatient with leases of several resources, of which an operator breaks one.
+// torn has leases of several resources, impatient clients, and an operator who breaks one part.
 func torn(p *Plan) {
 	impatient(p)
 	p.Several, p.Breaks, p.Slots, p.Extend, p.Stubborn, p.Cancels = 0.5, 0.05, 0, 60, false, 0
 }
 
-// reborn: all nodes lose what they know, again and again, and clients take, extend and release
-// leases from the moment on in which they can.
+// reborn makes all nodes lose their data again and again, while clients take, extend and release leases as
+// soon as they can.
 func reborn(p *Plan) {
 	p.perfect()
 	p.Disasters, p.Servers, p.Clients, p.Resources, p.Forget, p.Watch = true, 3, 8, 12, 0, 250*time.Millisecond
 	p.MaxTTL, p.NodeTimeout, p.Eager = time.Second, 50*time.Millisecond, true
-	p.New, p.Perfect = false, false // there is no quorum to ask for service
+	p.New, p.Perfect = false, false // there is no quorum that could serve
 	rng := rand.New(rand.NewPCG(p.Seed, 35))
 	p.Faults = nil
 	for at := 2 * time.Second; at < p.Length-3*time.Second; at += between(rng, 3*time.Second, 4*time.Second) {
@@ -34,14 +34,15 @@ func reborn(p *Plan) {
 	}
 }
 
-// unended: nobody has asked to release or break the lease of that token, which a client has.
+// unended reports that a client has the lease with that token, and that no client has tried to release or
+// break it.
 func (l *ledger) unended(token fencing.Token) bool {
 	owner := l.tokens[token]
 	return owner != "" && l.released[owner] < token && l.mayBreak < token
 }
 
-// lookedAt are the keys that a server would have which takes the newest secret that a node of
-// the first set has shown it, and asks for votes whatever epoch it knows.
+// lookedAt returns the keys of a mutant server. It takes the newest secret that a node of the first set has
+// shown, and requests votes in any epoch.
 func (s *server) lookedAt() *keyring.Ring {
 	s.w.mu.Lock()
 	defer s.w.mu.Unlock()
@@ -56,7 +57,7 @@ func (s *server) lookedAt() *keyring.Ring {
 	return keys
 }
 
-// looked notes the secrets of an admitted node.
+// looked records the secrets of an admitted node.
 func (s *server) looked(seen *node.Observation) {
 	s.w.mu.Lock()
 	defer s.w.mu.Unlock()

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore/replica"
 )
 
@@ -22,11 +24,13 @@ var (
 // TestMutants switches off rules that the simulation misses at once. The
 // others, which take longer to be caught, are in TestSoakMutants and in the table.
 func TestMutants(t *testing.T) {
+	testenv.Long(t, "that the simulation no longer notices a rule that is missing")
 	huntAll(t, func(m Mutant) bool { return m.quick })
 }
 
 // TestSoakMutants switches off rules that take a little longer to be missed.
 func TestSoakMutants(t *testing.T) {
+	testenv.Long(t, "that the simulation no longer notices a missing rule that takes some hunting")
 	huntAll(t, func(m Mutant) bool { return m.soak })
 }
 
@@ -41,6 +45,7 @@ func TestEveryWeaknessIsHunted(t *testing.T) {
 
 func huntAll(t *testing.T, which func(Mutant) bool) {
 	t.Helper()
+	testenv.Computes(t)
 	if *mutantTable != "" || *mutantOnly != "" {
 		t.Skip("TestMutantTable runs them all")
 	}
@@ -49,11 +54,11 @@ func huntAll(t *testing.T, which func(Mutant) bool) {
 		if which(m) {
 			t.Run(m.Name, func(t *testing.T) {
 				t.Parallel()
-				c := hunt(t, m, 3, func(c *catch) bool { return c.acquisitions < limit })
+				c := hunt(t, m, cmp.Or(m.nodes, 3), func(c *catch) bool { return c.acquisitions < limit })
 				if c.by == nil {
 					t.Errorf("not caught in %d acquisitions", c.acquisitions)
 				}
-				control(t, m, 3, c.seed, 1) // of the very run that caught it
+				control(t, m, cmp.Or(m.nodes, 3), c.seed, 1) // of the very run that caught it
 			})
 		}
 	}

@@ -13,22 +13,22 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// port is a node as one life of one server sees it: a node.Node whose
-// every call is a message.
+// port is one server's connection to a node, from one start of the server to its end. As a node.Node, it turns
+// every call into a message.
 type port struct {
 	w         *world
 	server    *server
 	epoch     int
 	node      *simNode
-	relays    []relay       // of this life, by node
-	last      time.Duration // when the last request arrives, where they keep their order
-	gathering *message      // waits for others to go with it; nil for none
-	slower    pace          // of the server's clock: what it calls a minute is one there
+	relays    []relay       // subscriptions of this life, by node
+	last      time.Duration // when the last request arrives, in plans that keep their order
+	gathering *message      // waits for other messages that travel with it; nil for none
+	slower    pace          // the pace of the server's clock: a minute on it takes this many real minutes
 }
 
 var _ node.Node = (*port)(nil)
 
-// kinds are the names of all kinds of messages: votes, by their OpKind, and others.
+// kinds names all kinds of messages: votes by their OpKind, and others.
 var kinds = [...]string{
 	node.OpAcquire: "acquire", node.OpConfirm: "confirm", node.OpExtend: "extend", node.OpRelease: "release",
 	node.OpReleaseAfter: "release-after", node.OpRetract: "retract", node.OpRead: "read", node.OpEnqueue: "enqueue",
@@ -39,27 +39,27 @@ var kinds = [...]string{
 
 func kindOf(name string) int { return slices.Index(kinds[:], name) }
 
-// message is one request with the way back of its reply.
+// message is a request and the handling of its reply.
 type message struct {
 	*port
 	kind    int
 	op      *node.Op
-	with    []*message // that go with it
+	with    []*message // messages that travel with it
 	sort    rank
-	run     func(*simNode) any // on the node, at its arrival
-	answer  func(any)          // at the server, at the reply's
-	giveUp  time.Duration      // when the port answers by itself; 0: the caller has a limit of its own
+	run     func(*simNode) any // runs on the node when the request arrives
+	answer  func(any)          // runs at the server when the reply arrives
+	giveUp  time.Duration      // when the port fails the call by itself; 0: the caller has its own limit
 	sent    time.Duration
 	due     time.Duration // when its reply is delivered
-	back    any           // that reply, on its way
-	settled bool          // answered, or given up
-	leaving bool          // the giving up is scheduled
+	back    any           // its reply, while the reply travels
+	settled bool          // got a reply, or was given up
+	leaving bool          // giving up is scheduled
 }
 
 func (m *message) rank() rank { return m.sort }
 
-// portTimeout is how long a port waits for an answer at most, however long the
-// operation may wait: as storage/redisnode does.
+// portTimeout is how long a port waits for a reply at most, even if the operation may wait longer.
+// storage/redisnode does the same.
 const portTimeout = 200 * time.Millisecond
 
 var (
@@ -119,8 +119,8 @@ func (m *message) delay(rng *rand.Rand) time.Duration {
 	return m.w.plan.delay(rng)
 }
 
-// kept is for how long the network keeps the request, or brings it again after;
-// 0: it does not.
+// kept returns the delay with which the network delivers the request or, if again is true, delivers it a
+// second time. It returns 0 for a request that gets no such delay.
 func (m *message) kept(rng *rand.Rand, again bool) time.Duration {
 	for _, t := range m.w.plan.Tardy {
 		if t.Kind == kinds[m.kind] && t.Again == again && (t.Server == 0 || t.Server == m.server.id+1) && !m.w.calm && chance(rng, t.Chance) {
@@ -130,8 +130,8 @@ func (m *message) kept(rng *rand.Rand, again bool) time.Duration {
 	return 0
 }
 
-// inOrder lets a request arrive after those that were sent before it, in a
-// tidy plan. In the others a later connection may overtake an earlier one.
+// inOrder lets a request arrive after those that were sent before it, if the plan is tidy. In other plans a
+// later connection may overtake an earlier one.
 func (m *message) inOrder(when time.Duration) time.Duration {
 	if m.w.plan.Tidy {
 		when = max(when, m.last+1)
@@ -140,8 +140,8 @@ func (m *message) inOrder(when time.Duration) time.Duration {
 	return when
 }
 
-// failsAtOnce is what a sender does that knows its node to be down, or has too
-// much to send: the operation fails, unsent.
+// failsAtOnce simulates a sender that knows its node to be down, or has too much to send: the operation fails,
+// unsent.
 func (m *message) failsAtOnce(rng *rand.Rand) bool {
 	p := m.w.plan.Loss / 20
 	if m.cutTo() {
@@ -154,7 +154,7 @@ func (m *message) failsAtOnce(rng *rand.Rand) bool {
 	return true
 }
 
-// abandon lets the port answer for a request or a reply that is lost.
+// abandon makes the port fail a call whose request or reply is lost.
 func (m *message) abandon(rng *rand.Rand) {
 	for _, each := range m.together() {
 		each.abandonOne(rng)
@@ -179,7 +179,7 @@ func (m *message) arrive() {
 	w := m.w
 	rng := w.fates.draw(m.server.id, m.epoch, m.node.id)
 	switch n := m.node; {
-	case n.down, w.calm && m.sent < w.calmAt: // a calm network has forgotten what it kept
+	case n.down, w.calm && m.sent < w.calmAt: // a calm network has lost the requests that it held back
 		m.abandon(rng)
 		return
 	case n.frozenUntil > w.now():
@@ -197,12 +197,12 @@ func (m *message) arrive() {
 		for i, each := range m.together() {
 			each.back = replies[i]
 		}
-	} else { // a doubled request, or one that had to wait
+	} else { // a doubled request, or a request to a node that was frozen
 		w.after(w.plan.delay(rng), func() { m.replyAll(replies) })
 	}
 }
 
-// runAll runs the request, and those that came with it, on their node.
+// runAll executes the request, and those that travel with it, on their node.
 func (m *message) runAll() (replies []any) {
 	if m.op == nil {
 		replies = []any{m.run(m.node)}
@@ -221,21 +221,21 @@ func (m *message) runAll() (replies []any) {
 	return replies
 }
 
-// asSent is an operation as its node reads it, by the pace of the server's clock.
+// asSent converts an operation to the node's time, by the pace of the server's clock.
 func (p *port) asSent(op *node.Op) node.Op {
 	sent := *op
 	sent.TTL, sent.Epoch = p.slower.real(op.TTL), p.common(op.Epoch)
 	return sent
 }
 
-// asRead is a reply as the server reads it.
+// asRead converts a reply to the server's time.
 func (p *port) asRead(reply node.Reply) node.Reply {
 	reply.Remaining, reply.TTL = p.slower.own(reply.Remaining), p.slower.own(reply.TTL)
 	return reply
 }
 
-// deliver brings the reply, if there is one, at the time that was drawn for it
-// when the request was sent: what happens on the node itself moves no time.
+// deliver delivers the reply, if there is one, at the time that was drawn when the request was sent: events on
+// the node itself take no time.
 func (m *message) deliver() {
 	replies := make([]any, 0, 1+len(m.with))
 	for _, each := range m.together() {
@@ -244,8 +244,8 @@ func (m *message) deliver() {
 	m.replyAll(replies)
 }
 
-// replyAll gives each message of a batch its reply, unless that is nil. The next one waits until
-// the server is at rest: what two replies move in the same moment happens in no order.
+// replyAll delivers each message of a batch its reply, unless that is nil. It waits for the server to come to
+// rest after each one, because the effects of two simultaneous replies would have no order.
 func (m *message) replyAll(replies []any) {
 	if len(m.with) == 0 && replies[0] != nil {
 		m.reply(replies[0])
@@ -258,15 +258,15 @@ func (m *message) replyAll(replies []any) {
 	}
 }
 
-// impatient lets the port give up on a reply that comes too late, sometimes:
-// a late reply may be delivered as well.
+// impatient sometimes makes the port give up on a reply that comes too late. A late reply may be delivered as
+// well.
 func (m *message) impatient(rng *rand.Rand, arrival time.Duration) {
 	if m.giveUp != 0 && arrival > m.giveUp && chance(rng, 0.5) {
 		m.abandon(rng)
 	}
 }
 
-// reply delivers the answer to the server, once, if it still lives.
+// reply delivers the reply to the server, once, if the server still lives.
 func (m *message) reply(reply any) {
 	if held := m.server.pausedUntil - m.w.now(); held > 0 && m.epoch == m.server.epoch {
 		m.w.after(held+between(m.w.fates.draw(m.server.id, m.epoch, m.node.id), 0, time.Millisecond), func() { m.reply(reply) })
@@ -299,13 +299,13 @@ func (p *Plan) delay(rng *rand.Rand) time.Duration {
 	return between(rng, p.Delay/4, p.Delay*7/4)
 }
 
-// lateness is the time on its way of a message that the network kept.
+// lateness is the travel time of a message that the network held back.
 func (p *Plan) lateness(rng *rand.Rand) time.Duration {
 	most := []time.Duration{p.NodeTimeout, 2 * p.NodeTimeout, 10 * p.NodeTimeout, p.MaxTTL, 4 * p.MaxTTL}
 	return between(rng, p.Delay/4, most[rng.IntN(len(most))])
 }
 
-// Name is the node's.
+// Name is the node's name.
 func (p *port) Name() string { return p.node.name }
 
 // Submit sends a vote.
@@ -328,8 +328,8 @@ func (p *port) Submit(op *node.Op, index int, sink node.Sink) {
 	p.w.post(m)
 }
 
-// inOrder puts what deletes a lock before what asks for one: that is how a
-// server sends the two when the one makes room for the other.
+// inOrder sorts operations that delete a lock before those that acquire one, as a server sends them when the
+// first makes room for the second.
 func inOrder(kind node.OpKind) int {
 	switch kind {
 	case node.OpRelease, node.OpReleaseAfter, node.OpBreak:
@@ -372,7 +372,7 @@ func call[T any](ctx context.Context, p *port, name, detail string, n int64, f f
 	}
 }
 
-// try is a call that gives nothing but an error.
+// try is call for a method that returns only an error.
 func (p *port) try(ctx context.Context, name, detail string, n int64, f func(*simNode) error) error {
 	_, err := call(ctx, p, name, detail, n, func(n *simNode) (struct{}, error) { return struct{}{}, f(n) })
 	return err
@@ -498,7 +498,7 @@ func (p *port) InstallMap(ctx context.Context, m node.Map) error {
 func (p *port) Receive(ctx context.Context, epoch node.Epoch, name string, locks []node.CarriedLock) error {
 	return p.try(ctx, "receive", name, int64(epoch), func(n *simNode) error {
 		for i := range locks {
-			n.bound[locks[i].Owner] = true // what is left of it goes with its TTL
+			n.bound[locks[i].Owner] = true // the rest of the lease expires with its TTL
 		}
 		return n.rules.Receive(ctx, p.common(epoch), name, locks)
 	})
@@ -550,7 +550,7 @@ func (p *port) Subscribe(ctx context.Context, server string, w node.Listener) {
 	p.node.model.Subscribe(ctx, server, r)
 }
 
-// relay carries what a node tells to a server.
+// relay carries a node's notifications to a server.
 type relay struct {
 	*port
 	to node.Listener
@@ -569,7 +569,7 @@ func (r relay) Subscribed() {
 	r.w.post(&notification{relay: r, kind: kindOf("subscribed"), deliver: r.to.Subscribed})
 }
 
-// notification is a message from a node that answers no request.
+// notification is a message from a node that is not a reply.
 type notification struct {
 	relay
 	kind     int

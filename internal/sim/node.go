@@ -12,37 +12,36 @@ import (
 	"github.com/fencelock/fencelock/lockcore/replica/memstore"
 )
 
-// node is one simulated node: the model, a clock that runs at its own rate,
-// and its links to the servers.
+// simNode is a simulated node: the model, a clock that runs at its own rate, and its links to the servers.
 type simNode struct {
 	w           *world
 	id          int
-	set         int // of the plan's node sets
+	set         int // number of its set in the plan
 	name        string
 	model       *nodetest.Model
 	rules       rules
 	links       []link            // by server
 	down        bool              // requests that arrive are lost
 	frozenUntil time.Duration     // requests that arrive wait
-	saved       memstore.Snapshot // what a rollback brings back
+	saved       memstore.Snapshot // the state that a rollback restores
 	hasSaved    bool
 	clock       func() time.Time
-	troubled    time.Duration // until when it may be unable to vote, because of what has happened to it
-	stale       bool          // what is on it may last for longer than it was meant to: no server saw its clock jump back
-	expulsions  int           // after the last fault
-	// bound has the owners, of idempotency keys, of whose attempts the node does not know
-	// all: it keeps their locks until they are released, or expire.
+	troubled    time.Duration // until when a fault may keep it from voting
+	stale       bool          // its data may last longer than intended: its clock jumped back and no server saw it
+	expulsions  int           // number of expulsions after the last fault
+	// bound lists the owners, of idempotency keys, whose attempts the node does not know completely. It keeps
+	// their locks until they are released, or expire.
 	bound map[string]bool
-	blind []window // in which its clock had jumped, and no server can have seen it
+	blind []window // times in which its clock had jumped, and no server can have seen it
 }
 
-// window is a time from which on something is so, until it is not.
+// window is a period.
 type window struct{ from, until time.Duration }
 
-// jump sets the clock. No server can see it yet: rule 22 promises only that it is seen
-// soon, and whatever the node had promised before ends within the longest TTL.
+// jump sets the clock. No server can see it at once: rule 22 promises only that servers see it soon. Whatever
+// the node had promised before ends within the longest TTL.
 func (n *simNode) jump(by time.Duration) {
-	const sure = 2 * 100 * time.Millisecond // what is less may be taken for a clock's ordinary way
+	const sure = 2 * 100 * time.Millisecond // a smaller jump may pass for normal drift
 	p, now := &n.w.plan, n.w.now()
 	seen := p.MaxTTL
 	if p.Seen > 0 && by.Abs() > sure {
@@ -53,7 +52,7 @@ func (n *simNode) jump(by time.Duration) {
 	n.model.JumpClock(by)
 }
 
-// unlock is what an operator does in the end on a node that is stale: it ends every lock.
+// unlock ends every lock on a stale node, as an operator does in the end.
 func (n *simNode) unlock() {
 	if !n.stale {
 		return
@@ -64,12 +63,12 @@ func (n *simNode) unlock() {
 	}
 }
 
-// expelled: it is quarantined because its clock had jumped.
+// expelled records that the node is quarantined because its clock had jumped.
 func (n *simNode) expelled() {
 	n.stale = false
 	if w := n.w; w.calm {
 		w.expelledAt = w.now()
-		if n.expulsions++; n.expulsions > len(w.servers) { // each may notice a jump late, once
+		if n.expulsions++; n.expulsions > len(w.servers) { // each server may notice one jump late
 			w.check.violatef("recovery", "%s was expelled %d times after the last fault", n.name, n.expulsions)
 		}
 	}
@@ -78,8 +77,7 @@ func (n *simNode) expelled() {
 	}
 }
 
-// blindDuring reports whether a node of the set voted, in that time, by a clock that
-// had jumped.
+// blindDuring reports whether a node of the set voted in that period by a clock that had jumped.
 func (w *world) blindDuring(set int, from, until time.Duration) bool {
 	for _, n := range w.nodes {
 		for _, b := range n.blind {
@@ -91,7 +89,7 @@ func (w *world) blindDuring(set int, from, until time.Duration) bool {
 	return false
 }
 
-// sound reports whether a quorum of the set is in no trouble, and was in none then.
+// sound reports whether a quorum of the set has no trouble now, and had none at `then`.
 func (w *world) sound(set int, then time.Duration) bool {
 	sound := 0
 	for _, n := range w.nodes {
@@ -103,7 +101,7 @@ func (w *world) sound(set int, then time.Duration) bool {
 }
 
 // link is the way between a server and a node.
-type link struct{ cutTo, cutFrom time.Duration } // cut until
+type link struct{ cutTo, cutFrom time.Duration } // until when each direction is cut
 
 func newNode(w *world, id int) *simNode {
 	n := &simNode{
@@ -124,13 +122,13 @@ func newNode(w *world, id int) *simNode {
 	return n
 }
 
-// rules is what a node does with a message: the model, or a mutant before it.
+// rules executes a message on a node: the model, or a mutant in front of it.
 type rules interface {
 	node.Node
 	Apply(op node.Op) node.Reply
 }
 
-// votes reports whether the node may vote now, whatever a mutant makes it say.
+// votes reports whether the node may vote now, independent of what a mutant makes it say.
 func (n *simNode) votes() bool {
 	seen, err := n.model.Observe(context.Background())
 	return err == nil && !n.down && seen.Admitted && seen.Unfit == ""
@@ -149,8 +147,8 @@ func (w *world) agreed() bool {
 	return true
 }
 
-// locked lists what is locked on the node, in an admitted one; without the locks that
-// no attempt may retract, if they are not asked for.
+// locked lists the locks of an admitted node. It omits locks that no attempt may retract, unless bound is
+// true.
 func (n *simNode) locked(bound bool) []string {
 	resources, _, err := n.model.Scan(context.Background(), "", "", 1000)
 	if err != nil {
@@ -161,7 +159,7 @@ func (n *simNode) locked(bound bool) []string {
 	})
 }
 
-// waiting is how many tickets stand in the queue for the resource.
+// waiting returns how many tickets are in the queue for the resource.
 func (n *simNode) waiting(resource string) int {
 	return n.model.Read(resource).Waiting
 }

@@ -8,16 +8,16 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// Options are what an operator may set, or what follows from how busy a server is, and what no
-// promise depends on. The zero value is what plans had before options were drawn.
+// Options are settings of an operator, and values that depend on how busy a server is. No promise depends on
+// them. The zero value is the behaviour of plans before options existed.
 type Options struct {
-	InFlight   int           // how many acquires of a server ask the nodes at once; 0: the product's default
-	DownAfter  time.Duration // of a call of a node; 0: the default
+	InFlight   int           // acquires of a server that query the nodes at once; 0: the product's default
+	DownAfter  time.Duration // time limit of a call to a node; 0: the default
 	Page       int           // locks of a page of a survey; 0: 3
-	Batch      int           // votes of a server that a node does in one transaction, at most; 0: each goes alone
-	Gather     time.Duration // how long a vote waits for others to go with it, where there are batches
+	Batch      int           // maximum number of a server's votes that a node executes in one transaction; 0: each alone
+	Gather     time.Duration // how long a vote waits for others, if there are batches
 	MaxWaiters int           // tickets of a server; 0: the default
-	Poll       time.Duration // of a request that waits as a series of polls; 0: a second or two
+	Poll       time.Duration // wait of one poll, in a request that waits as a series of polls; 0: a second or two
 }
 
 // usualPage is small, so that there are several pages.
@@ -25,8 +25,8 @@ const usualPage = 3
 
 func (o Options) page() int { return cmp.Or(o.Page, usualPage) }
 
-// DrawOptions gives the plan other options, from a source of their own: what a seed means to
-// DrawPlan, whose plans the tests of single seeds run, does not change with them.
+// DrawOptions gives the plan other options, from a separate random source. So the plans that DrawPlan makes
+// from a seed, on which tests of single seeds depend, stay the same.
 func (p *Plan) DrawOptions() {
 	const options = 0x0b7105
 	rng := rand.New(rand.NewPCG(p.Seed, options^uint64(p.Nodes)))
@@ -36,12 +36,12 @@ func (p *Plan) DrawOptions() {
 		Batch:     pick(rng, 0, 2, 7, 256), Gather: between(rng, 10*time.Microsecond, min(time.Millisecond, p.NodeTimeout/10)),
 	}
 	p.Options.MaxWaiters, p.Options.Poll = pick(rng, 0, 0, 3, 8), pick(rng, 0, 300*time.Millisecond, 5*time.Second)
-	if rng.IntN(3) == 0 { // counters end, and read as the high-water mark
+	if rng.IntN(3) == 0 { // counters expire, and read as the high-water mark
 		p.CounterTTL = 4 * p.MaxTTL
 	}
 }
 
-// crowd is how long an acquire may wait at a server for others that ask the nodes.
+// crowd is how long an acquire may wait at a server for others that query the nodes.
 func (p *Plan) crowd(tries int, round time.Duration) time.Duration {
 	if p.Options.InFlight == 0 {
 		return 0
@@ -49,8 +49,8 @@ func (p *Plan) crowd(tries int, round time.Duration) time.Duration {
 	return time.Duration(tries*p.Clients/p.Options.InFlight) * round
 }
 
-// gather lets a vote wait for others of its server to the same node, and sends them together.
-// It reports false for what goes alone.
+// gather delays a vote until others of its server to the same node can travel with it. It returns false for
+// messages that travel alone.
 func (m *message) gather() bool {
 	w := m.w
 	most := w.plan.Options.Batch
@@ -77,10 +77,10 @@ func (m *message) depart() {
 	}
 }
 
-// together are the message and those that go with it.
+// together returns the message and those that travel with it.
 func (m *message) together() []*message { return append([]*message{m}, m.with...) }
 
-// apply does votes that came together, in one transaction.
+// apply executes votes that came together in one transaction.
 func (n *simNode) apply(ops []node.Op) []node.Reply {
 	if len(ops) == 1 {
 		return []node.Reply{n.rules.Apply(ops[0])}
@@ -91,7 +91,7 @@ func (n *simNode) apply(ops []node.Op) []node.Reply {
 	return n.model.ApplyAll(ops...)
 }
 
-// applyClumsily forgets all releases of a batch but its first operation: it says that they are done.
+// applyClumsily skips the releases of a batch, except as its first operation, and reports them as executed.
 func (n *simNode) applyClumsily(ops []node.Op) (replies []node.Reply) {
 	for i, op := range ops {
 		if op.Kind == node.OpRelease && i > 0 {

@@ -8,85 +8,85 @@ import (
 	"time"
 )
 
-// Plan is everything about a run that a seed decides, so that it can be made
-// smaller by hand or by Shrink and still be run again.
+// Plan is everything about a run that a seed decides. It can be reduced by hand or by Shrink and still be run.
 type Plan struct {
 	Seed       uint64
-	Nodes      int // of each set
-	Sets       int // of nodes; resources are spread over them
+	Nodes      int // number of nodes in each set
+	Sets       int // number of node sets, over which the resources are spread
 	Servers    int
 	Clients    int
 	Resources  int
-	MaxOps     int // of each client
+	MaxOps     int // maximum number of calls of each client
 	Length     time.Duration
 	MaxTTL     time.Duration
 	CounterTTL time.Duration
 	Watch      time.Duration
-	Delay      time.Duration // of a message, on average
-	Loss       float64       // of messages
-	Double     float64       // of requests
-	Late       float64       // of messages that are kept for long
-	Keep       float64       // of the first client's leases, that it keeps for several TTLs
-	Dream      float64       // of the second client's pauses, for as long as a lease
-	Forget     float64       // of what clients do with a lease: nothing any more
-	Reuse      float64       // of releases under an idempotency key: the key is used again
-	Several    float64       // of acquires: those of several resources at once
-	Doubts     float64       // of extends that find the lease ended: their client continues extending it
-	Breaks     float64       // of calls: breaks by an operator
-	Cancels    float64       // of acquires under a key that a client hung up on: those that it cancels
-	Slots      int           // of a resource, that half of the acquires of one ask for, some for fewer; 0: none
-	Wait       time.Duration // in a queue, at most; 0: two of the longest TTL
-	Seen       time.Duration // a jump of a clock is seen by then, unless it is too small; 0: at an unknown time
-	Old        int           // of a hundred calls, those about a lease of long ago
-	Extend     int           // of a hundred calls, those that extend
-	MinHold    bool          // resources stay taken for up to half the longest TTL
-	MaxHold    bool          // leases are extended for up to two of the longest TTL
+	Delay      time.Duration // average delay of a message
+	Loss       float64       // share of messages that are lost
+	Double     float64       // share of requests that are delivered twice
+	Late       float64       // share of messages that are delayed for long
+	Keep       float64       // share of the leases of the first Keepers clients that they keep for several TTLs
+	Dream      float64       // share of the second client's pauses that last as long as a lease
+	Forget     float64       // share of a client's uses of a lease at which it forgets the lease
+	Reuse      float64       // share of releases under an idempotency key after which the key is used again
+	Several    float64       // share of acquires that are for several resources at once
+	Doubts     float64       // share of extends that find the lease ended after which the client continues to extend
+	Breaks     float64       // share of calls that are breaks by an operator
+	Cancels    float64       // share of acquires under a key whose client hung up that are cancelled
+	Slots      int           // slots of a resource: half of the acquires of one resource request one of that many slots, some fewer; 0: none
+	Wait       time.Duration // longest wait in a queue; 0: twice the longest TTL
+	Seen       time.Duration // time by which a clock's jump is seen, unless it is too small; 0: unknown
+	Old        int           // percentage of calls about a lease from long ago
+	Extend     int           // percentage of calls that are extends
+	MinHold    bool          // resources stay locked for up to half the longest TTL
+	MaxHold    bool          // leases are extended for up to twice the longest TTL
 	Polls      bool          // requests that wait under a key do so as a series of polls
-	Sticky     bool          // each client asks one server
-	Eager      bool          // clients that are refused try again at once
-	HangUp     float64       // of acquires: those that their client hangs up on; 0: a tenth
-	Metadata   []byte        // of every lease
+	Returns    bool          // the client of a poll always makes the next one, and soon; half of the requests have a key
+	Sticky     bool          // each client uses one server
+	Eager      bool          // refused clients try again at once
+	HangUp     float64       // share of acquires at which the client hangs up; 0: a tenth
+	Metadata   []byte        // metadata of every lease
 	Keepers    int           // how many clients may keep their leases
-	Tardy      []Tardy       // kinds of messages that the network keeps
-	Pause      time.Duration // between a client's calls, at most, where that is longer than usual
-	New        bool          // the operator says that the cluster is new
+	Tardy      []Tardy       // kinds of messages that the network delays
+	Pause      time.Duration // longest pause between a client's calls, if longer than usual
+	New        bool          // the operator declares the cluster new
 
 	NodeTimeout time.Duration
 	Options     Options
 
-	// Wild: clocks jump and locks end early. Then exclusion is not promised.
+	// Wild: clocks jump and locks expire early. Then exclusion is not promised.
 	Wild bool
 	// Disasters: more than a minority may lose its state at once.
 	Disasters bool
-	// Tidy: one server, which lives, and requests that keep their order and are
-	// not doubled: then nothing may be left behind for as long as its TTL.
+	// Tidy: one server, which never crashes, and requests that keep their order and are not doubled. Then no
+	// lock may remain for as long as its TTL.
 	Tidy bool
 	// Twins: two clients have the same idempotency keys, and use one at the same time.
 	Twins bool
-	// Stubborn: clients take every lease under an idempotency key, and ask for it
-	// again and again.
+	// Stubborn: clients take every lease under an idempotency key, and repeat the request again and again.
 	Stubborn bool
-	// Clocks: servers read the nodes' clocks, and mind those that jump (rule 22).
+	// Clocks: servers read the nodes' clocks, and expel nodes whose clock jumps (rule 22).
 	Clocks bool
 	// Queues: clients wait in the queue.
 	Queues bool
-	// Perfect: no message is lost, late or doubled and no server fails. Then a node
-	// set of which a quorum is sound answers, and no client waits for nothing.
+	// Perfect: no message is lost, late or doubled and no server fails. Then a node set with a sound quorum
+	// responds, and no client waits for a free resource.
 	Perfect bool
 	// Slow: the first server's clock runs slowTimes slower than the others', so
 	// that its acquisitions outlast the wait of a node that restarted. Then
 	// exclusion is not promised either.
 	Slow bool
 
-	Maps   [][]int   // the node sets, by number, of one map after the other; nil: all sets, all the time
-	Scene  string    // that it plays, if it does
+	Maps   [][]int   // lists of node sets, by number, one per map; nil: all sets, all the time
+	Lists  [][]int   // by server: the node sets with which it is configured; nil: all. The run ends without a calm
+	Scene  string    // name of its scene, if it has one
 	Rates  []float64 // by node: how much faster its clock runs
 	Faults []Fault
 	Mutant Mutant
 }
 
-// Tardy is a kind of request that the network keeps: each, with the chance, is
-// so long on its way, or (Again) arrives again after that time.
+// Tardy is a kind of request that the network delays: with the given chance it takes this long, or (Again)
+// arrives a second time after this long.
 type Tardy struct {
 	Kind     string // one of kinds
 	Chance   float64
@@ -104,41 +104,41 @@ type Fault struct {
 	For    time.Duration
 }
 
-// FaultKind says what.
+// FaultKind is the kind of a fault.
 type FaultKind int
 
-// The faults. Those up to Demote take a node's admission away.
+// The faults. Those up to Demote end a node's admission.
 const (
-	Restart    FaultKind = iota // with what it kept
-	Lose                        // restart with nothing
-	Flush                       // everything goes, without a restart
+	Restart    FaultKind = iota // the node restarts with the data that it kept
+	Lose                        // the node restarts without data
+	Flush                       // all data are deleted, without a restart
 	Rollback                    // restart with an older state
-	Promote                     // an empty or older replica takes over, and it fails back later
+	Promote                     // an empty or older replica takes over, and the node fails back later
 	Demote                      // it is a replica for a while
 	Stop                        // it is down for a while, and then restarts with what it kept
 	Save                        // remembers a state for a rollback
 	Freeze                      // requests wait
-	Drop                        // its counters end
+	Drop                        // its counters expire
 	Cut                         // a link, both ways
 	CutTo                       // requests are lost
 	CutFrom                     // replies are lost
 	Isolate                     // a node, from all servers
 	Crash                       // a server; it starts again after a while
-	Pause                       // a server
-	Expire                      // wild: its locks end early
-	Jump                        // its clock jumps, by the time that the fault is for
+	Pause                       // a server stops executing for a while
+	Expire                      // wild: its locks expire early
+	Jump                        // its clock jumps by the fault's duration
 	Disaster                    // several nodes of a set restart or lose everything at once
-	faultKinds                  // how many may be drawn
+	faultKinds                  // number of faults that may be drawn
 )
 
 // The faults that are in some plans only.
 const (
-	Forge     = faultKinds + iota // a release of what was never granted, with a made-up token
+	Forge     = faultKinds + iota // a release of a lease that was never granted, with a made-up token
 	Outage                        // a node set, from all servers
-	Sleep                         // a server's steady clock loses time, as on a machine that was suspended
-	Configure                     // a server gets the maps of the change of that number (Node)
+	Sleep                         // a server's monotonic clock loses time, as on a suspended machine
+	Configure                     // a server gets the maps of the change with that number (Node)
 	Apply                         // an operator looks at a change of the node sets, and begins or continues it after a while
-	Revert                        // an operator takes it back
+	Revert                        // an operator takes it back after a while
 )
 
 var faultNames = [...]string{
@@ -152,8 +152,8 @@ func (f Fault) String() string {
 	return fmt.Sprintf("%s %s node%d server%d for %s", f.At, f.Kind, f.Node+1, f.Server+1, f.For)
 }
 
-// NewPlan draws a plan. Every kind of fault is left out of about half of the
-// plans, so that some meet each other undisturbed.
+// NewPlan draws a plan. Each kind of fault is absent from about half of the plans, so that some faults meet
+// without disturbance by others.
 func NewPlan(seed uint64, nodes int) Plan {
 	rng := rand.New(rand.NewPCG(seed, uint64(nodes)))
 	p := Plan{
@@ -183,7 +183,7 @@ func NewPlan(seed uint64, nodes int) Plan {
 	if !p.Tidy && rng.IntN(5) == 0 {
 		p.Slow, p.Servers, p.MaxTTL = true, max(p.Servers, 2), min(p.MaxTTL, 500*time.Millisecond)
 	}
-	if p.Seed%4 == 3 { // as the product has it
+	if p.Seed%4 == 3 { // the default of the product
 		p.NodeTimeout = min(time.Second, p.MaxTTL/10)
 	}
 	p.drawFaults(rng)
@@ -201,7 +201,7 @@ func NewPlan(seed uint64, nodes int) Plan {
 	return p
 }
 
-// spread spreads what the plan has over several node sets.
+// spread distributes the plan over several node sets.
 func (p *Plan) spread(rng *rand.Rand, sets int) {
 	p.Sets = sets
 	for range p.Nodes * (sets - 1) {
@@ -218,7 +218,7 @@ func (p *Plan) spread(rng *rand.Rand, sets int) {
 	}
 }
 
-// drawJumps lets clocks jump by 50 ms to hours, of nodes and, now and then, of servers.
+// drawJumps adds jumps of 50 ms to hours to the clocks of nodes and, sometimes, of servers.
 func (p *Plan) drawJumps(rng *rand.Rand) {
 	for range 1 + rng.IntN(10) {
 		f := Fault{
@@ -243,7 +243,7 @@ func (p *Plan) sortFaults() {
 // longestWait is how long a client waits in a queue at most.
 func (p *Plan) longestWait() time.Duration { return max(p.Wait, 2*p.MaxTTL) }
 
-// timed: the clocks are good enough for exclusion.
+// timed reports that the clocks are good enough for exclusion.
 func (p *Plan) timed() bool { return !p.Wild && !p.Slow }
 
 func pick[T any](rng *rand.Rand, from ...T) T { return from[rng.IntN(len(from))] }
@@ -261,7 +261,7 @@ func (p *Plan) drawFaults(rng *rand.Rand) {
 	if len(kinds) == 0 {
 		return
 	}
-	start := p.MaxTTL // let it begin in peace
+	start := p.MaxTTL // time for an undisturbed start
 	for range 1 + rng.IntN(pick(rng, 3, 10, 30, 60)) {
 		f := Fault{
 			At: between(rng, start, p.Length), Kind: kinds[rng.IntN(len(kinds))],
@@ -275,8 +275,8 @@ func (p *Plan) drawFaults(rng *rand.Rand) {
 	}
 }
 
-// roll lets one node after the other fail in the same way, each as soon as the
-// one before it votes again: a rolling restart, or a rolling loss.
+// roll makes one node after the other fail in the same way, each as soon as the previous one votes again: a
+// rolling restart, or a rolling loss.
 func (p *Plan) roll(kind FaultKind) {
 	const slack = 100 * time.Millisecond
 	step := p.MaxTTL*5/4 + 2*p.Watch + slack
@@ -300,9 +300,9 @@ func (p *Plan) allows(kind FaultKind) bool {
 	return true
 }
 
-// String is the plan on a line, and a line for each fault.
+// String shows the plan on one line, and each fault on another.
 func (p *Plan) String() string {
-	type fields Plan // has no String
+	type fields Plan // a type without the method String
 	line := fields(*p)
 	line.Faults = nil
 	lines := []string{fmt.Sprintf("%+v", line)}

@@ -15,15 +15,15 @@ import (
 	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
-// Result is what a run came to.
+// Result is the outcome of a run.
 type Result struct {
 	Violation    *Violation // nil: every promise was kept
 	Acquisitions int
 	Extensions   int
 	Calls        int
 	Vacancies    Vacancies
-	Invariants   map[lockcore.Invariant]int // broken ones, as the servers saw them; of the protocol as it is none, or there is a Violation
-	Hash         uint64                     // of the trace
+	Invariants   map[lockcore.Invariant]int // broken invariants as the servers saw them; the unchanged protocol has none, or there is a Violation
+	Hash         uint64                     // hash of the trace
 	Trace        []string
 }
 
@@ -103,16 +103,19 @@ func (w *world) live() {
 	w.troubled = w.recovery(1)
 	w.check.lookForVacant()
 	w.runUntil(w.plan.Length)
+	if w.plan.Lists != nil { // until all servers are configured alike, some set may stay shut
+		return
+	}
 	w.heal()
 	w.completeChange()
 	w.checkService()
 	w.drainQueues()
-	if w.plan.Tidy { // no vote may stand for as long as its TTL
+	if w.plan.Tidy { // no vote may remain for as long as its TTL
 		w.runUntil(max(w.now()+time.Second, w.calmAt+givenUp))
 		w.checkClean(false)
 	}
 	w.runUntil(w.now() + w.plan.MaxTTL + 3*time.Second)
-	if w.plan.Clocks { // a jump just before the calm may be noticed after it, and its node rejoins
+	if w.plan.Clocks { // a jump just before the calm may be noticed after it, and then its node has to rejoin
 		w.awaitWhole()
 	}
 	w.checkClean(true)
@@ -125,7 +128,7 @@ func (w *world) end() {
 	}
 	w.lives.Wait()
 	synctest.Wait()
-	for w.acceptAll(); w.underWay > 0; w.acceptAll() { // what an acquisition of several releases takes its time
+	for w.acceptAll(); w.underWay > 0; w.acceptAll() { // the releases of an acquisition of several take time
 		time.Sleep(w.plan.NodeTimeout)
 		synctest.Wait()
 	}
@@ -135,27 +138,26 @@ func (w *world) end() {
 	w.calling.Wait()
 }
 
-// recovery is how long after the last fault a server of that pace may take to be at work
-// again, and to bring the nodes back: a request whose answer was lost takes its time,
-// and a node that has just restarted waits for the longest TTL.
+// recovery is the maximum time after the last fault until a server with that pace serves again and has brought
+// the nodes back. A request whose response was lost takes time, and a node that has just restarted waits for
+// the longest TTL.
 func (w *world) recovery(slower pace) time.Duration {
 	return slower.own(w.plan.MaxTTL+portTimeout) + 5*time.Second
 }
 
-// recovered is when the server must be at work again. A clock's jump before the last
-// fault may be noticed after it, once a quorum is back (rule 22), and its node is
-// quarantined only then.
+// recovered is when the server must serve again. A clock's jump before the last fault may be noticed after it,
+// when a quorum is back (rule 22), and its node is quarantined only then.
 func (w *world) recovered(s *server) time.Duration {
 	return max(w.calmAt, w.expelledAt) + w.recovery(w.plan.slower(s.id))
 }
 
-// checkService waits until all nodes vote, and asks every server for every
-// resource: each must be granted.
+// checkService waits until all nodes vote, and then acquires every resource through every server. Each must be
+// granted.
 func (w *world) checkService() {
 	w.awaitWhole()
 	for _, s := range w.servers {
 		deadline := w.recovered(s)
-		if w.plan.Tidy { // no lock is there whose TTL would have to end first
+		if w.plan.Tidy { // there can be no lock whose TTL would have to pass first
 			deadline = w.calmAt + givenUp
 		}
 		for _, resource := range w.names {
@@ -164,8 +166,8 @@ func (w *world) checkService() {
 	}
 }
 
-// awaitWhole waits until everything is whole, or all servers should be at work again. If
-// a server is slow it is the first one; the last one brings the nodes back.
+// awaitWhole waits until the run is whole, or all servers should serve again. If a server is slow, it is the
+// first one; the last one brings the nodes back.
 func (w *world) awaitWhole() {
 	slowest, fastest := w.servers[0], w.servers[len(w.servers)-1]
 	for !w.whole() && !w.check.failed() && w.now() < w.recovered(slowest) {
@@ -178,8 +180,7 @@ func (w *world) awaitWhole() {
 	}
 }
 
-// whole reports whether every node votes, every server knows it, and every
-// client has given everything back.
+// whole reports whether every node votes, every server knows it, and every client has released all its leases.
 func (w *world) whole() bool {
 	for _, n := range w.nodes {
 		if !n.votes() {
@@ -194,8 +195,8 @@ func (w *world) whole() bool {
 	return !slices.ContainsFunc(w.clients, func(c *client) bool { return !c.quiet })
 }
 
-// checkGrant takes and releases one lease. Until the deadline the resource may be held
-// for a client that forgot it.
+// checkGrant takes and releases one lease. Until the deadline the resource may be held for a client that
+// forgot its lease.
 func (w *world) checkGrant(s *server, resource string, deadline time.Duration) {
 	c := &client{w: w, id: 99, rng: rand.New(rand.NewPCG(w.plan.Seed, 99)), quiet: true}
 	for try := 1; c.current() == nil; try++ {
@@ -214,9 +215,9 @@ func (w *world) checkGrant(s *server, resource string, deadline time.Duration) {
 	w.await(c, c.release(s, c.current()))
 }
 
-// drainQueues acquires resources that have tickets though no client waits: a
-// request that arrived after its waiter's dequeue put a ticket back. Each
-// acquisition shows one of them to its server, which dequeues it.
+// drainQueues acquires resources that have tickets although no client waits: a request that arrived after its
+// waiter's dequeue enqueued the ticket again. Each acquisition wakes the server of one such ticket, which
+// dequeues it.
 func (w *world) drainQueues() {
 	const rounds = 30
 	for range rounds {
@@ -229,20 +230,19 @@ func (w *world) drainQueues() {
 	}
 }
 
-// await runs one call to its end.
+// await runs one call until it has returned.
 func (w *world) await(c *client, a *action) {
 	c.done = false
 	c.begin(a)
 	w.runWhile(func() bool { return !c.done })
 }
 
-// givenUp is how long after the last fault everything has been released whose
-// client and server are alive. A request that was lost at the end is given up within
-// 2.3 s, and its release repeated after 2 s more.
+// givenUp is how long after the last fault all leases are released whose client and server are alive. A
+// request that was lost at the end is given up within 2.3 s, and its release is repeated after another 2 s.
 const givenUp = 5 * time.Second
 
-// checkClean finds what was left behind: locks that are bound, too, or none of those. In
-// the first look a node may be quarantined, whose jump was noticed late.
+// checkClean finds locks that were left behind; bound says whether those of bound owners count. At the first
+// call a node may be quarantined because its jump was noticed late.
 func (w *world) checkClean(bound bool) {
 	for _, n := range w.nodes {
 		if n.stale || !bound && !n.votes() {
@@ -252,7 +252,7 @@ func (w *world) checkClean(bound bool) {
 			w.check.violatef("left behind", "%s holds locks of %v, and no client does: %s", n.name, locked, w.nodeStory(n))
 		}
 		for _, resource := range w.names {
-			// Where the resource has moved, earlier tickets may stay on the old set.
+			// If the resource has moved, earlier tickets may remain on the old set.
 			if waiting := n.waiting(resource); waiting > 0 && w.plan.Maps == nil {
 				w.check.violatef("left behind", "%s has %d in the queue for %s, and no client waits", n.name, waiting, resource)
 			}
@@ -275,7 +275,7 @@ func (w *world) nodeStory(n *simNode) string {
 	return story.String()
 }
 
-// logf keeps a line of the trace, if it will be read.
+// logf adds a line to the trace, if the trace is kept.
 func (w *world) logf(format string, args ...any) {
 	if w.trace.keep {
 		w.trace.lines = append(w.trace.lines, fmt.Sprintf("%12.6f ", w.now().Seconds())+fmt.Sprintf(format, args...))

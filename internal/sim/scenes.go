@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// The scenes are plans that bring about, again and again, what one rule is there
-// for. In most the last node loses what it knew, some nodes know less than was
-// given (the laggards), and the others know it (the knowers). Either are one node
-// short of a quorum, which the last one makes.
+// The scenes are plans that create, again and again, the situation that one rule protects against. In most of
+// them the last node loses its state, some nodes (the laggards) know fewer grants than were made, and the
+// others (the knowers) know all. Laggards and knowers are each one node short of a quorum, which the last node
+// completes.
 
 var scenes = []struct {
 	name string
@@ -22,11 +22,11 @@ var scenes = []struct {
 	{"sparing", sparing}, {"keeping", keeping}, {"breaking", breaking}, {"stray votes", strayVotes}, {"ahead", ahead}, {"abrupt", abrupt}, {"refusing", refusing}, {"rings", rings}, {"gathering", gathering}, {"partly", partly},
 	{"slots", slotted}, {"slots of a key", twins},
 	{"several again", severalAgain}, {"apart", apart}, {"jumping", jumping}, {"set back", setBack}, {"sleeping", sleeping}, {"alone", alone},
-	{"growing", growing}, {"losing", losing}, {"unread", unread},
+	{"growing", growing}, {"losing", losing}, {"unread", unread}, {"unlike", unlike},
 }
 
-// DrawPlan is what a seed stands for: one of NewPlan's, or, of every fourth, a
-// scene, in half of these over the network of the plan.
+// DrawPlan makes the plan of a seed. Three of four seeds get a plan of NewPlan. The others get a scene, and half of
+// the scenes use the network of NewPlan's plan.
 func DrawPlan(seed uint64, nodes int) Plan {
 	p := NewPlan(seed, nodes)
 	rng := rand.New(rand.NewPCG(seed, ^uint64(nodes)))
@@ -46,10 +46,10 @@ func DrawPlan(seed uint64, nodes int) Plan {
 	return p
 }
 
-// cast is who plays what.
+// cast assigns the nodes their roles.
 type cast struct {
-	knowers  []int // m-1 of them
-	laggards []int // m-1
+	knowers  []int // m-1 nodes
+	laggards []int // m-1 nodes
 	last     int
 }
 
@@ -66,8 +66,7 @@ func castOf(nodes int) cast {
 	return c
 }
 
-// scene repeats what happens, each time somewhat otherwise: at draws a moment
-// soon after the one that it is given.
+// scene repeats what happens, each time a little differently: at draws a moment soon after the given one.
 func (p *Plan) scene(step time.Duration, happen func(at func(time.Duration) time.Duration, c cast)) {
 	rng := rand.New(rand.NewPCG(p.Seed, uint64(step)))
 	p.Faults = nil
@@ -85,7 +84,7 @@ func (p *Plan) fault(at time.Duration, kind FaultKind, d time.Duration, nodes ..
 	}
 }
 
-// quiet is a network that does nothing but what the scene asks for.
+// quiet is a network that does only what the scene needs.
 func (p *Plan) quiet() {
 	p.Tidy, p.Disasters, p.Slow, p.Wild, p.Stubborn, p.Queues, p.Clocks = false, false, false, false, false, false, false
 	p.Sets, p.Several, p.Breaks, p.Slots = 1, 0, 0, 0
@@ -95,13 +94,12 @@ func (p *Plan) quiet() {
 	p.Pause = 5 * time.Millisecond
 }
 
-// rejoined is how long after its loss the last node votes again, about.
+// rejoined is about how long after its loss the last node votes again.
 func (p *Plan) rejoined() time.Duration { return p.MaxTTL*11/10 + 2*p.Watch }
 
-// forgetful: the last node forgets what it knew, all or the latest, while the
-// laggards know less than was given. Leases are kept meanwhile, so that their
-// counters are carried to it; then the knowers are cut off, and it decides with the
-// laggards.
+// forgetful: the last node forgets everything, or the latest part, while the laggards know fewer grants than
+// were made. Clients keep leases meanwhile, so that their counters are carried to the last node. Then the
+// knowers are cut off, and the last node forms a quorum with the laggards.
 func forgetful(kind FaultKind, more func(p *Plan, at func(time.Duration) time.Duration, c cast)) func(*Plan) {
 	return func(p *Plan) {
 		p.quiet()
@@ -121,8 +119,8 @@ func forgetful(kind FaultKind, more func(p *Plan, at func(time.Duration) time.Du
 	}
 }
 
-// revived: what the last node comes back with is older than what it knew. The
-// laggards, who come back just in time for it to be admitted, know no more.
+// revived: the last node comes back with an older state. The laggards, who come back just in time for its
+// admission, do not know more.
 func revived(p *Plan) {
 	p.quiet()
 	p.Clients, p.Resources = 6, 10
@@ -136,10 +134,9 @@ func revived(p *Plan) {
 	})
 }
 
-// crossing: messages of an attempt of the slow server are on their way while the
-// last node, whose vote counts in it, loses what it knew and comes back. That
-// node leads: its counters are dropped, so that it grants what is above all.
-// The knowers' clocks are slow, so that the attempt's locks are there still.
+// crossing: messages of an attempt of the slow server are on their way while the last node, whose vote counts
+// in it, loses its state and comes back. That node's counters were dropped, so that it grants the largest
+// token. The knowers' clocks are slow, so that the attempt's locks still exist.
 func crossing(p *Plan) {
 	p.quiet()
 	p.Slow, p.Wild, p.Servers, p.Clients, p.Resources = true, true, 3, 8, 4
@@ -155,7 +152,7 @@ func crossing(p *Plan) {
 	})
 }
 
-// again: what admitted the last node comes again, after it was lost again.
+// again: the messages that admitted the last node arrive again, after it was lost again.
 func again(p *Plan) {
 	p.quiet()
 	ttl := p.MaxTTL
@@ -171,8 +168,7 @@ func again(p *Plan) {
 	})
 }
 
-// reloading: what was carried to the last node comes again, when leases
-// have been given since.
+// reloading: the state that was carried to the last node arrives again, after further leases were granted.
 func reloading(p *Plan) {
 	p.quiet()
 	p.Resources, p.Keep, p.Keepers = 3, 0.3, 2
@@ -185,8 +181,7 @@ func reloading(p *Plan) {
 	})
 }
 
-// flushed: the last node is emptied twice, and one server was cut off from it
-// while it voted in between.
+// flushed: the last node is emptied twice, and one server was cut off from it while it voted in between.
 func flushed(p *Plan) {
 	p.quiet()
 	p.Servers, p.New, p.MaxTTL, p.Forget = 3, false, 500*time.Millisecond, 0.3
@@ -202,7 +197,7 @@ func flushed(p *Plan) {
 	})
 }
 
-// duels: several servers bootstrap the cluster at once, and one of them is slow at it.
+// duels: several servers bootstrap the cluster at once, and one of them is slow.
 func duels(p *Plan) {
 	p.quiet()
 	p.Servers, p.Disasters, p.New, p.MaxTTL = 3, true, false, 500*time.Millisecond
@@ -212,7 +207,7 @@ func duels(p *Plan) {
 	})
 }
 
-// shortening: extends come again, after others that ask for longer.
+// shortening: extends arrive again, after later extends with a longer TTL.
 func shortening(p *Plan) {
 	p.quiet()
 	p.Resources, p.Extend, p.Old = 2, 80, 0
@@ -221,8 +216,8 @@ func shortening(p *Plan) {
 	p.Faults = nil
 }
 
-// revenants: acquires come again, when their lease has ended and others were
-// given, and its client extends it all the same.
+// revenants: acquires arrive again, after their lease has ended and others were granted, and the first client
+// still extends its lease.
 func revenants(p *Plan) {
 	p.quiet()
 	p.Resources, p.Old, p.Extend = 2, 40, 10
@@ -230,16 +225,16 @@ func revenants(p *Plan) {
 	p.Faults = nil
 }
 
-// holding: resources stay taken for a while after their release, and clients extend
-// leases that they have released.
+// holding: resources stay locked for a while after their release, and clients extend leases that they have
+// released.
 func holding(p *Plan) {
 	p.quiet()
 	p.Resources, p.Old, p.Extend, p.MinHold = 2, 40, 10, true
 	p.Faults = nil
 }
 
-// unreachable: the last node is lost, and one server cannot see the knowers, which
-// vote for the others all the while.
+// unreachable: the last node is lost, and one server cannot reach the knowers, which vote for the other
+// servers meanwhile.
 func unreachable(p *Plan) {
 	p.quiet()
 	p.Servers, p.New, p.Keep = 2, false, 0.1
@@ -252,9 +247,9 @@ func unreachable(p *Plan) {
 	})
 }
 
-// relapse: a bootstrap has closed the last node, and opened others, when a rejoin
-// that began before would open it in the old epoch. With the laggards it is a
-// quorum there, for a server that cannot see the others.
+// relapse: a bootstrap has closed the last node and opened others. A rejoin that began earlier would open the
+// last node in the old epoch. There it would form a quorum with the laggards, for a server that cannot reach
+// the others.
 func relapse(p *Plan) {
 	p.quiet()
 	p.Servers, p.Disasters, p.New, p.Resources, p.Forget = 3, true, false, 2, 0.3
@@ -276,8 +271,8 @@ func relapse(p *Plan) {
 	})
 }
 
-// missing: the last node misses a bootstrap, and rejoins while leases of the new epoch are
-// released. What it has been given is written down late, and some releases come late.
+// missing: the last node misses a bootstrap, and rejoins while leases of the new epoch are released. Its
+// carried state is written late, and some releases come late.
 func missing(p *Plan) {
 	p.quiet()
 	p.Disasters, p.Servers, p.Clients, p.Resources, p.Old, p.Forget, p.Pause = true, 3, 8, 6, 40, 0.1, 10*time.Millisecond
@@ -292,8 +287,8 @@ func missing(p *Plan) {
 	})
 }
 
-// crossed: an attempt of the slow server is confirmed late, when its acquire has
-// come again. Locks end early all the time.
+// crossed: an attempt of the slow server is confirmed late, after its acquire has arrived again. Locks expire
+// early all the time.
 func crossed(p *Plan) {
 	p.quiet()
 	p.Slow, p.Wild, p.Servers, p.Clients, p.Resources = true, true, 3, 8, 2
@@ -306,8 +301,8 @@ func crossed(p *Plan) {
 	p.scatter(600, Expire)
 }
 
-// lowCarried: a lease that has a smaller grant on the laggards, where it was not
-// confirmed, is carried to the last node and then asked for again under its key.
+// lowCarried: a lease has a smaller grant on the laggards, where it was not confirmed. It is carried to the
+// last node, and then requested again under its key.
 func lowCarried(p *Plan) {
 	p.quiet()
 	p.Wild, p.Stubborn = true, true
@@ -323,9 +318,8 @@ func lowCarried(p *Plan) {
 	})
 }
 
-// reusing: clients release leases and take the resource again under the same key,
-// while earlier releases and retractions are on their way: many are late, and
-// come twice.
+// reusing: clients release leases and take the resource again under the same key, while earlier releases and
+// retractions are on their way. Many of these are late, or arrive twice.
 func reusing(p *Plan) {
 	p.quiet()
 	p.Stubborn, p.Reuse, p.Servers, p.Clients, p.Resources, p.Extend = true, 0.95, 3, 6, 2, 5
@@ -342,8 +336,8 @@ func reusing(p *Plan) {
 	}
 }
 
-// sparing: the last node's answers to acquires are lost, and the retractions of its
-// votes come late, when extends have counted them while a knower was cut off.
+// sparing: the last node's replies to acquires are lost. The retractions of its votes come late, after extends
+// have counted the votes while a knower was cut off.
 func sparing(p *Plan) {
 	p.quiet()
 	p.Stubborn, p.Servers, p.Clients, p.Keepers, p.Resources, p.Keep = true, 2, 6, 6, 4, 0.5
@@ -358,8 +352,8 @@ func sparing(p *Plan) {
 	})
 }
 
-// keeping: leases under keys are kept by extends, which find the lock of the key's lease
-// before where its release is late, or a vote whose retraction is.
+// keeping: extends keep leases under keys. They find the lock of the key's previous lease, whose release is
+// late, or a vote whose retraction is late.
 func keeping(p *Plan) {
 	p.quiet()
 	p.Stubborn, p.Reuse, p.Servers, p.Clients, p.Resources, p.Extend, p.Forget = true, 0.95, 3, 6, 2, 20, 0
@@ -375,22 +369,21 @@ func keeping(p *Plan) {
 	}
 }
 
-// expiring: leases are short, on a network that takes its time, and end by
-// themselves while others wait for them.
+// expiring: leases are short, on a slow network, and expire while others wait for them.
 func expiring(p *Plan) {
 	p.quiet()
 	p.Delay, p.Forget, p.Queues, p.Extend = 4*time.Millisecond, 0.9, true, 5
 	p.Faults = nil
 }
 
-// perfect is a network that does nothing at all.
+// perfect is a network without any faults.
 func (p *Plan) perfect() {
 	p.quiet()
 	p.Perfect, p.Loss, p.Late, p.Length = true, 0, 0, 20*time.Second
 }
 
-// breaking: leases are broken whose holders still extend them, while nodes are
-// slow to hear of it, and some know less than was given.
+// breaking: leases are broken whose holders still extend them, while some nodes get the break late, and some
+// know fewer grants than were made.
 func breaking(p *Plan) {
 	p.quiet()
 	p.Breaks, p.Resources, p.Clients, p.Keepers, p.Keep, p.Servers = 0.1, 3, 6, 4, 0.5, 2
@@ -402,8 +395,8 @@ func breaking(p *Plan) {
 	}
 }
 
-// strayVotes: leases are given while the laggards are cut off; they come back, and give
-// votes to attempts that fail, which stay for a while, as breaks do on their way.
+// strayVotes: leases are granted while the laggards are cut off. The laggards come back, and vote for attempts
+// that fail. These votes stay for a while, and so do breaks on their way.
 func strayVotes(p *Plan) {
 	p.quiet()
 	p.Breaks, p.Resources, p.Clients, p.Keepers, p.Keep, p.Servers, p.Forget = 0.15, 3, 8, 4, 0.6, 3, 0.5
@@ -416,18 +409,18 @@ func strayVotes(p *Plan) {
 	p.scene(2*ttl, func(at func(time.Duration) time.Duration, c cast) { p.fault(at(0), Isolate, ttl, c.laggards...) })
 }
 
-// ahead: as with stray votes, but breaks are long on their way, so that one with the token of
-// a node that counts ahead reaches the others when they have granted a later lease.
+// ahead: like strayVotes, but breaks travel for long. A break whose token comes from a node with a larger
+// counter reaches the other nodes after they have granted a later lease.
 func ahead(p *Plan) {
 	strayVotes(p)
 	p.Resources, p.Breaks = 1, 0.3
 	p.Tardy[1].Chance = 0.7
 }
 
-// refusing: leases are given while the laggards are cut off, and then extended on one node
-// alone. Of the other nodes each of two servers reaches one, so that the attempts through it
-// have its vote, and fail; and what retracts the votes and releases the lease is long on its
-// way. The third server reaches all again, and the holder does not believe that it is over.
+// refusing: leases are granted while the laggards are cut off, and then extended on one node only. Two servers
+// each reach one of the other nodes, so their attempts get its vote, and fail. The messages that retract the
+// votes and release the lease travel for long. The third server reaches all nodes again, and the holder
+// continues to extend.
 func refusing(p *Plan) {
 	p.quiet()
 	p.Resources, p.Clients, p.Keepers, p.Keep, p.Servers, p.Forget, p.Extend, p.Doubts = 1, 6, 3, 0.3, 3, 0.1, 60, 0.9
@@ -455,31 +448,40 @@ func refusing(p *Plan) {
 	})
 }
 
-// rings: all clients wait for the same resources, each asking in an order of its own.
+// rings: all clients wait for the same resources, and each requests them in a different order.
 func rings(p *Plan) {
 	p.perfect()
 	p.Queues, p.Wait, p.Several, p.Resources, p.Servers, p.Clients, p.Forget = true, 8*time.Second, 1, 2, 3, 6, 0
 	p.Faults = nil
 }
 
-// slotted: clients wait for slots, of which some are kept for long.
+// slotted: clients wait for slots, some of which are kept for long.
 func slotted(p *Plan) {
 	p.perfect()
 	p.Queues, p.Wait, p.Slots, p.Resources, p.Servers, p.Clients, p.Forget = true, 8*time.Second, 3, 1, 3, 7, 0.1
 	p.Keepers, p.Keep, p.Faults = 4, 0.1, nil
 }
 
-// impatient: clients wait for whatever there is, repeat what they lost the answer of, hang up,
-// and cancel.
+// impatient: clients wait for any resource, repeat requests whose response was lost, hang up, and cancel.
 func impatient(p *Plan) {
 	p.perfect()
 	p.Queues, p.Wait, p.Slots, p.Several, p.Resources, p.Servers, p.Clients = true, 8*time.Second, 2, 0.2, 3, 3, 8
-	p.MaxTTL, p.Length = 8*time.Second, 40*time.Second // what stays locked for nobody is seen long before it expires
+	p.MaxTTL, p.Length = 8*time.Second, 40*time.Second // a lock without a holder is seen long before it expires
 	p.Stubborn, p.Cancels, p.Forget, p.Faults = p.Seed%2 == 0, 0.5, 0, nil
 }
 
-// abrupt: a server that reaches a part of the nodes has them count ahead. Then clients hang up in
-// the middle of an acquisition, and repeat it at another server.
+// polling: clients wait by polls under keys, at either of two servers, while others wait without a key.
+// Leases end by a release, by a release within the minimum hold, or by their TTL.
+func polling(p *Plan) {
+	impatient(p)
+	p.Polls, p.Returns, p.Slots, p.Several, p.Resources, p.Clients, p.Servers = true, true, 0, 0, 1, 4, 2
+	p.Options.Poll = pick(rand.New(rand.NewPCG(p.Seed, 1)), 300*time.Millisecond, time.Second, 2*time.Second)
+	p.MinHold, p.HangUp, p.Cancels, p.Forget = p.Seed%2 == 0, 0.001, 0, 0.1
+	p.Stubborn, p.Keep, p.Dream, p.MaxTTL, p.Pause, p.Length = false, 0, 0, 8*time.Second, 1500*time.Millisecond, time.Minute
+}
+
+// abrupt: a server that reaches only some nodes makes their counters run ahead. Then clients hang up in the
+// middle of an acquisition, and repeat it at another server.
 func abrupt(p *Plan) {
 	impatient(p)
 	p.Wait, p.Queues, p.Slots, p.Several, p.Resources, p.Cancels = 0, false, 0, 0, 1, 0
@@ -489,7 +491,7 @@ func abrupt(p *Plan) {
 	})
 }
 
-// twins: clients ask twice for a slot under one key, at the same time and one after the other.
+// twins: clients request a slot twice under one key, at the same time and one after the other.
 func twins(p *Plan) {
 	p.quiet()
 	p.Stubborn, p.Twins, p.Slots, p.Resources, p.Servers, p.Clients = true, true, 3, 2, 3, 8
@@ -499,21 +501,21 @@ func twins(p *Plan) {
 	}
 }
 
-// crowd: more clients than slots, of which each asks a part of the nodes.
+// crowd: more clients than slots, and each client reaches only some of the nodes.
 func crowd(p *Plan) {
 	p.quiet()
 	p.Slots, p.Resources, p.Servers, p.Clients, p.Keepers, p.Keep = 2, 1, 3, 9, 9, 0.5
 	p.scatter(200, CutTo)
 }
 
-// gathering: acquisitions of several wait for one part for longer than the others last.
+// gathering: acquisitions of several resources wait for one part for longer than the other parts' TTL.
 func gathering(p *Plan) {
 	p.quiet()
 	p.Queues, p.Several, p.Resources, p.Servers, p.Clients, p.Forget = true, 0.6, 4, 3, 8, 0.1
 	p.Faults = nil
 }
 
-// partly: acquisitions of several get some and fail.
+// partly: acquisitions of several resources get some parts and fail.
 func partly(p *Plan) {
 	p.quiet()
 	p.Tidy, p.New, p.Servers, p.Loss, p.Late = true, true, 1, 0, 0
@@ -521,14 +523,14 @@ func partly(p *Plan) {
 	p.Faults = nil
 }
 
-// severalAgain: several attempts at the same resources under one key, some of which fail.
+// severalAgain: several attempts at the same resources under one key; some of them fail.
 func severalAgain(p *Plan) {
 	reusing(p)
 	p.Several, p.Resources = 1, 3
 }
 
-// apart: two or three node sets, of which the first is cut off again and again, and
-// leases of resources of several of them.
+// apart: two or three node sets, the first of which is cut off again and again, and leases that span several
+// sets.
 func apart(p *Plan) {
 	p.perfect()
 	rng := rand.New(rand.NewPCG(p.Seed, 0))
@@ -541,8 +543,8 @@ func apart(p *Plan) {
 	p.Faults = outages
 }
 
-// jumping: leases are given while the laggards are cut off, and stay; the laggards come
-// back, and the last node's clock jumps.
+// jumping: leases are granted while the laggards are cut off, and stay. The laggards come back, and the last
+// node's clock jumps.
 func jumping(p *Plan) {
 	p.perfect()
 	p.Clocks, p.Clients, p.Resources, p.Extend, p.Old, p.Keep, p.Forget = true, 8, 6, 0, 0, 0, 0.7
@@ -555,8 +557,8 @@ func jumping(p *Plan) {
 	})
 }
 
-// setBack: the last node is lost, and a knower's clock is set back just before it is read
-// for the rejoin: what is carried of its locks would last for as long as the jump.
+// setBack: the last node is lost, and a knower's clock is set back just before the rejoin reads it, so that
+// the locks carried from it would last for as long as the jump.
 func setBack(p *Plan) {
 	p.quiet()
 	p.Clocks, p.Disasters, p.New, p.Clients, p.Resources, p.Forget, p.Extend, p.Old = true, true, false, 8, 6, 0.7, 0, 0
@@ -579,7 +581,7 @@ func sleeping(p *Plan) {
 	})
 }
 
-// alone: the last node's clock jumps while the others are no quorum.
+// alone: the last node's clock jumps while the others are not a quorum.
 func alone(p *Plan) {
 	p.perfect()
 	p.Clocks, p.MaxTTL = true, 2*time.Second

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// The plans that follow leave to chance what happens.
+// In the following plans, chance decides what happens.
 
 // late is a network that keeps and doubles many messages, with sound clocks.
 func late(p *Plan) {
@@ -15,7 +15,7 @@ func late(p *Plan) {
 	p.NodeTimeout = min(p.NodeTimeout, p.MaxTTL/10)
 }
 
-// messy is one where locks end early as well, and a server is slow.
+// messy is a network on which locks also expire early, and a server is slow.
 func messy(p *Plan) {
 	late(p)
 	p.Wild, p.Slow, p.Servers, p.Resources, p.Loss = true, true, 2, 1, 0.02
@@ -39,7 +39,7 @@ func dropped(p *Plan, at func(time.Duration) time.Duration, c cast) {
 	p.fault(at(p.MaxTTL*13/10), Drop, 0, c.knowers...)
 }
 
-// forged: every node is sent operations with tokens that were never granted.
+// forged: every node gets operations with tokens that were never granted.
 func forged(p *Plan) {
 	p.quiet()
 	p.Faults = nil
@@ -62,7 +62,7 @@ func rolling(kind FaultKind) func(*Plan) {
 	}
 }
 
-// scatter makes the plan's faults again.
+// scatter draws the plan's faults again.
 func (p *Plan) scatter(n int, kinds ...FaultKind) {
 	rng := rand.New(rand.NewPCG(p.Seed, uint64(n)))
 	p.Faults = nil

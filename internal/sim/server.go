@@ -10,45 +10,51 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/servicetest"
 	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
-// service is what clients ask of a server: a Locker, or one that a mutant
-// stands before.
+// service is the interface that clients call on a server: a Locker, or a mutant in front of one.
 type service interface {
-	Acquire(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error)
+	Acquire(ctx context.Context, req lockcore.Request) (lockcore.Lease, error)
 	Extend(ctx context.Context, lease string, ttl time.Duration) (lockcore.Lease, error)
 	Release(ctx context.Context, lease string) error
 	Lease(ctx context.Context, lease string) (lockcore.Lease, error)
-	Cancel(ctx context.Context, req lockcore.AcquireRequest) ([]lockcore.LeasePart, error)
+	Cancel(ctx context.Context, req lockcore.Request) ([]lockcore.LeasePart, error)
 	Break(ctx context.Context, resource string, token fencing.Token) error
 	Status() lockcore.ClusterStatus
 	Run(ctx context.Context) error
 }
 
-// server is one server: a service and its life.
+// direct calls a Locker without a mutant.
+type direct struct {
+	*sets.Locker
+	servicetest.ByID
+}
+
+// server is one server: a service and its successive lives.
 type server struct {
 	w           *world
 	id          int
-	epoch       int // of its lives; messages of an earlier one are dead
+	epoch       int // number of its life; messages of earlier lives are discarded
 	locker      service
-	real        *sets.Locker // behind it
-	change      int          // of the node sets, for which it is configured, from 1; 0: none yet
-	operating   int          // changes that operators make at it
+	real        *sets.Locker // the Locker behind the service
+	change      int          // number of the change of node sets for which it is configured, from 1; 0: none yet
+	operating   int          // number of operators' changes that run at it
 	ctx         context.Context
 	kill        context.CancelFunc
 	pausedUntil time.Duration
 	relays      []relay
-	lastMaps    map[int]node.Epoch // by set, of its maps that this life has seen; for a mutant
-	skew        time.Duration      // what its steady clock has lost, by which it reads the nodes'
-	secrets     node.Secrets       // that a look has shown last; for a mutant
-	waiters     int                // requests that stand in its queues
-	waitFor     string             // what they all wait for; "" for one that waits for several resources
+	lastMaps    map[int]node.Epoch // by set: the newest map that this life has seen; for a mutant
+	skew        time.Duration      // how much its monotonic clock has lost, with which it reads the nodes' clocks
+	secrets     node.Secrets       // the secrets that its last look showed; for a mutant
+	waiters     int                // number of requests in its queues
+	waitFor     string             // the resource for which all of them wait; "" if one waits for several resources
 }
 
-// mayWait: only one resource of a server, or the slots of one, is waited for at a time. When a
-// subscription begins again, every first waiter asks at once, and would draw from
-// one source of chance in no order.
+// mayWait reports whether a request may wait. All waiters of a server wait for the same resource, or for slots
+// of one. When a subscription begins again, every first waiter tries at once. With several resources they
+// would draw from one random source in no fixed order.
 func (s *server) mayWait(what wanted) bool {
 	return s.waiters == 0 || !what.several() && what.String() == s.waitFor
 }
@@ -60,7 +66,7 @@ func (s *server) waiting(what wanted) {
 	}
 }
 
-// start begins another life.
+// start begins the next life.
 func (s *server) start() {
 	w := s.w
 	s.epoch++
@@ -75,9 +81,6 @@ func (s *server) start() {
 			present[n.set] = append(present[n.set], to)
 		}
 	}
-	if w.plan.Mutant.narrow && s.id == 1 && len(present) > 1 {
-		present = present[1:]
-	}
 	cfg := s.config()
 	present, cfg.Next = s.setsOf(present)
 	if w.plan.Mutant.sealsOld {
@@ -88,8 +91,9 @@ func (s *server) start() {
 		panic("sim: the plan's configuration is refused: " + err.Error())
 	}
 	s.real = locker
-	if s.locker = locker; w.plan.Mutant.front != nil {
-		s.locker = w.plan.Mutant.front(locker)
+	s.locker = direct{locker, servicetest.ByID{Calls: locker}}
+	if w.plan.Mutant.front != nil {
+		s.locker = w.plan.Mutant.front(s.locker)
 	}
 	s.ctx, s.kill = context.WithCancel(context.Background())
 	ctx := s.ctx
@@ -117,13 +121,13 @@ type pace int
 // slowTimes is the pace of a slow clock.
 const slowTimes pace = 40
 
-// slowServer is the number of the server that has one.
+// slowServer is the number of the server with a slow clock.
 const slowServer = 1
 
-// own is what the server must call a time so that it takes as long as d.
+// own converts a real duration to the server's clock.
 func (s pace) own(d time.Duration) time.Duration { return d * time.Duration(s) }
 
-// real is how long what the server calls d takes.
+// real converts a duration on the server's clock to real time.
 func (s pace) real(d time.Duration) time.Duration { return d / time.Duration(s) }
 
 func (p *Plan) slower(server int) pace {
@@ -133,7 +137,7 @@ func (p *Plan) slower(server int) pace {
 	return 1
 }
 
-// entropy is chance that repeats, for a Locker's many goroutines.
+// entropy is a repeatable random source, for a Locker's many goroutines.
 type entropy struct {
 	mu   sync.Mutex
 	from *rand.ChaCha8
@@ -155,8 +159,7 @@ func seedOf(numbers ...uint64) (seed [32]byte) {
 	return seed
 }
 
-// crash ends this life: nothing more is heard of it, but what it has sent may
-// still arrive.
+// crash ends this life: the server sends nothing more, but its earlier messages may still arrive.
 func (s *server) crash() {
 	if s.alive() {
 		s.epoch++
@@ -168,7 +171,7 @@ func (s *server) crash() {
 
 func (s *server) alive() bool { return s.locker != nil }
 
-// pause holds everything that the server sends and is sent.
+// pause holds back all messages to and from the server.
 func (s *server) pause(d time.Duration) {
 	s.pausedUntil = max(s.pausedUntil, s.w.now()+d)
 	s.w.logf("server %d is paused for %s", s.id+1, d)

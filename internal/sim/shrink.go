@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// Shrink makes a plan that fails smaller for as long as it still breaks the
-// same promise: fewer faults, clients and resources, a shorter run and a
-// better network.
+// Shrink reduces a failing plan as long as it still breaks the same promise: fewer faults, clients and
+// resources, a shorter run and a better network.
 func Shrink(t *testing.T, plan Plan, rule string, until time.Time) Plan {
 	t.Helper()
 	s := shrinker{t: t, best: plan, rule: rule, until: until}
@@ -41,7 +40,7 @@ func (s *shrinker) try(plan Plan) bool {
 	return true
 }
 
-// round tries everything once, and reports whether anything helped.
+// round tries every reduction once, and reports whether any helped.
 func (s *shrinker) round() (helped bool) {
 	for size := len(s.best.Faults); size > 0; size /= 2 {
 		helped = s.dropFaults(size) || helped
@@ -76,13 +75,13 @@ func turnOff(p *float64) bool {
 	return was > 0
 }
 
-// dropServer takes the last server away, if no fault is about it.
+// dropServer removes the last server, if no fault concerns it.
 func dropServer(p *Plan) bool {
 	p.Servers--
 	return p.Servers > 0 && !slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Server >= p.Servers })
 }
 
-// dropFaults takes out size faults at a time.
+// dropFaults removes size faults at a time.
 func (s *shrinker) dropFaults(size int) (helped bool) {
 	for from := 0; from < len(s.best.Faults); {
 		smaller := s.best

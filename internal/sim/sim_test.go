@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/fencelock/fencelock/internal/testenv"
 )
 
 var (
@@ -37,13 +39,26 @@ func TestSimulation(t *testing.T) {
 	if *seed != 0 {
 		t.Skip("TestSeed runs one seed")
 	}
+	simulate(t, *seeds)
+}
+
+// TestManySeeds is TestSimulation for some 70,000 acquisitions.
+func TestManySeeds(t *testing.T) {
+	testenv.Long(t, "a violation that one in fifty seeds has")
+	testenv.Computes(t)
+	simulate(t, 50)
+}
+
+// simulate runs so many seeds; 0 means as many as there is time for.
+func simulate(t *testing.T, seeds uint64) {
+	t.Helper()
 	c := &campaign{next: *start, began: time.Now()}
 	if c.next == 0 {
 		c.next = uint64(time.Now().Unix()) << 20
 	}
 	c.first = c.next
-	if c.end = math.MaxUint64; *seeds > 0 {
-		c.end = c.first + *seeds
+	if c.end = math.MaxUint64; seeds > 0 {
+		c.end = c.first + seeds
 	}
 	stop := make(chan struct{})
 	if *budget > 0 {
@@ -212,6 +227,7 @@ func TestJumpsAreMinded(t *testing.T) {
 
 // One seed is one run, exactly; also where requests wait for several slots at once.
 func TestRunsRepeat(t *testing.T) {
+	testenv.Computes(t)
 	for one := range *repeats {
 		for _, n := range []int{3, 5} {
 			drawn := DrawPlan(one+1000, n)
@@ -220,30 +236,51 @@ func TestRunsRepeat(t *testing.T) {
 			drawn.DrawOptions()
 			for _, plan := range []Plan{drawn, waiting} {
 				plan.Length /= 4
-				a, b := Run(t, plan), Run(t, plan)
+				a, b := Trace(t, plan), Trace(t, plan)
 				if a.Hash != b.Hash || a.Calls != b.Calls {
 					t.Errorf("seed %d, %d nodes: two runs differ: %d calls, hash %x; %d calls, hash %x",
 						plan.Seed, n, a.Calls, a.Hash, b.Calls, b.Hash)
-					firstDifference(t, plan)
+					firstDifference(t, a.Trace, b.Trace)
 				}
 			}
 		}
 	}
 }
 
-func firstDifference(t *testing.T, plan Plan) {
+func firstDifference(t *testing.T, a, b []string) {
 	t.Helper()
-	a, b := Trace(t, plan).Trace, Trace(t, plan).Trace
+	const around = 20 // lines: the cause is often some events before
 	for i := range min(len(a), len(b)) {
 		if a[i] != b[i] {
-			t.Logf("the first difference, in line %d:\n%s\n%s\nafter\n%s", i, a[i], b[i], strings.Join(a[max(0, i-5):i], "\n"))
+			t.Logf("the first difference, in line %d of %d and %d:\n%s\n\nand\n%s\nafter\n%s", i, len(a), len(b),
+				strings.Join(a[i:min(len(a), i+around)], "\n"), strings.Join(b[i:min(len(b), i+around)], "\n"), strings.Join(a[max(0, i-around):i], "\n"))
 			return
+		}
+	}
+}
+
+// Servers whose lists differ serve in the scenes that are there for it: what one of them grants
+// is not refused by accident.
+func TestServersAreUnlike(t *testing.T) {
+	testenv.Computes(t)
+	t.Parallel()
+	for one := range uint64(8) {
+		plan := NewPlan(one+1, 3)
+		unlike(&plan)
+		r := Trace(t, plan)
+		if r.Violation != nil {
+			tell(t, plan, r.Violation)
+		}
+		t.Logf("%v: %d acquisitions", plan.Lists, r.Acquisitions)
+		if r.Acquisitions < 50 {
+			t.Errorf("%v: %d acquisitions", plan.Lists, r.Acquisitions)
 		}
 	}
 }
 
 // Node sets change in the scenes that are there for it: what they try does succeed.
 func TestSetsGrow(t *testing.T) {
+	testenv.Computes(t)
 	t.Parallel()
 	for one := range uint64(4) {
 		plan := NewPlan(one+1, 3)

@@ -10,12 +10,12 @@ import (
 	"github.com/fencelock/fencelock/lockcore/nodetest"
 )
 
-// A slot is a resource of its own: what is checked of every resource says that no two
-// clients hold the same slot, and that its tokens rise. What follows is about all slots of
-// a resource, and the queues.
+// A slot is a resource of its own. The checks of every resource therefore ensure that no two clients hold the
+// same slot, and that its tokens rise. The following checks concern all slots of a resource together, and the
+// queues.
 
-// believeSlot checks that a lease of a slot leaves at most as many holders as there are
-// slots, and that a key has one slot.
+// believeSlot checks that a resource has at most as many holders as it has slots, and that a key has only one
+// slot.
 func (c *checker) believeSlot(name string, s span) {
 	resource, slot := lockcore.SlotOf(name)
 	if slot == 0 {
@@ -40,10 +40,9 @@ func (c *checker) believeSlot(name string, s span) {
 	}
 }
 
-// overtakes checks that a lease went to no later request than one that waits for the same:
-// first come, first served, on a network that does nothing, without faults, and once the
-// cluster is up. The nodes need a moment to know a ticket, and remember the arrivals of
-// those under a key, which are left out.
+// overtakes checks that a lease did not go to a later request than one that waits for the same resource (first
+// come, first served). It applies to a run without any faults, after the cluster is up. The nodes need a
+// moment to know a ticket. Requests under a key are left out, because nodes remember their arrivals.
 func (c *checker) overtakes(d *completion, name string) {
 	if p := &c.w.plan; !p.Perfect || len(p.Faults) > 0 || d.key != "" || d.what.several() {
 		return
@@ -57,8 +56,8 @@ func (c *checker) overtakes(d *completion, name string) {
 	}
 }
 
-// counting is a node that grants any n leases of a resource with n slots: it answers with
-// the slot that the owner has, or else with one that is free.
+// counting is a mutant node that grants any n leases of a resource with n slots. It replies with the slot that
+// the owner has, or else with a free one.
 type counting struct {
 	*nodetest.Model
 
@@ -86,10 +85,10 @@ func (c counting) Apply(op node.Op) node.Reply {
 	return c.Model.Apply(op)
 }
 
-// firstSlot asks for the first slot alone.
+// firstSlot requests only the first slot.
 type firstSlot struct{ service }
 
-func (f firstSlot) Acquire(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+func (f firstSlot) Acquire(ctx context.Context, req lockcore.Request) (lockcore.Lease, error) {
 	req.Slots = min(req.Slots, 1)
 	return f.service.Acquire(ctx, req)
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/fencelock/fencelock/internal/testenv"
 )
 
 // feature is something about a run that may meet any other feature, and what it may be.
@@ -115,6 +117,8 @@ func TestAllPairsMeet(t *testing.T) {
 
 // Each two features meet in a run, and every promise is kept.
 func TestAllPairs(t *testing.T) {
+	testenv.Long(t, "a rule that two options break together")
+	testenv.Computes(t)
 	for i, r := range allPairs(tableRows) {
 		plan := r.plan(uint64(i + 1))
 		result := Run(t, plan)

@@ -10,14 +10,14 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
-// A resource for which somebody waits is held by somebody, or is about to be. It is vacant
-// otherwise: idle if it is locked on no quorum, and orphaned if it is, and no client believes
-// that it holds the lease or has an answer on its way.
+// A resource with a waiter must have a holder, or be about to get one. Otherwise it is vacant. A vacant
+// resource is idle if no quorum has it locked. It is orphaned if a quorum has it locked but no client believes
+// that it holds the lease, and no response with it is on its way.
 
-// vacancy is what was last seen of a vacant resource.
+// vacancy is the last observation of a vacant resource.
 type vacancy struct {
 	since time.Duration
-	owner string // of the lock on a quorum; "" if there is none
+	owner string // owner of the lock on a quorum; "" if there is none
 }
 
 func (v vacancy) kind() string {
@@ -27,8 +27,8 @@ func (v vacancy) kind() string {
 	return "orphaned"
 }
 
-// Vacancies are for how long resources were vacant, and how much of that after a fault, or after
-// an answer that was lost: then a lock may stand until its TTL ends.
+// Vacancies are the times for which resources were vacant. The excused times follow a fault, or a lost
+// response: then a lock may remain until its TTL ends.
 type Vacancies struct{ Idle, IdleExcused, Orphaned, OrphanedExcused time.Duration } //nolint:recvcheck // it is printed by value
 
 func (v *Vacancies) add(kind string, excused bool, d time.Duration) {
@@ -58,10 +58,10 @@ func (v Vacancies) String() string {
 
 const (
 	lookEvery  = 10 * time.Millisecond
-	mostVacant = time.Second // without an excuse
+	mostVacant = time.Second // the maximum without an excuse
 )
 
-// lookForVacant looks at all resources, again and again.
+// lookForVacant inspects all resources periodically.
 func (c *checker) lookForVacant() {
 	c.w.after(lookEvery, c.lookForVacant)
 	now := c.w.now()
@@ -70,7 +70,7 @@ func (c *checker) lookForVacant() {
 	}
 	wanted := c.wanted(now)
 	for _, name := range c.w.names {
-		if c.w.undisturbed() { // otherwise keepsOut does not ask, and it costs a fourth of a run to look at every node
+		if c.w.undisturbed() { // otherwise keepsOut does not need it, and inspecting every node takes a fourth of a run
 			c.unused(name, now)
 		}
 		v, vacant := c.vacant[name], false
@@ -82,7 +82,7 @@ func (c *checker) lookForVacant() {
 			continue
 		}
 		l := c.ledger(name)
-		excused := max(c.w.troubled, l.lost, l.lockedUntil(v.owner))
+		excused := max(c.w.troubled, l.lost, l.keptUntil(), l.lockedUntil(v.owner))
 		if last, was := c.vacant[name]; was {
 			c.Vacancies.add(v.kind(), last.since < excused, lookEvery)
 		}
@@ -93,15 +93,15 @@ func (c *checker) lookForVacant() {
 	}
 }
 
-// quietNetwork: messages arrive, once, and before the servers stop waiting for them, and clocks
-// are good enough, so that what takes long is the servers' fault.
+// quietNetwork reports that messages arrive exactly once, before the servers stop waiting for them, and that
+// clocks are good enough. Then any delay is the servers' fault.
 func (w *world) quietNetwork() bool {
 	p := &w.plan
 	return p.timed() && p.Loss == 0 && p.Late == 0 && p.Double == 0 && p.Delay <= p.NodeTimeout/4 && p.Maps == nil && len(p.Tardy) == 0
 }
 
-// wanted are the resources of which a living server has a request that waits, for no more
-// than one of them at once.
+// wanted returns the resources for which a request waits on a living server, and for no other resource at the
+// same time.
 func (c *checker) wanted(now time.Duration) map[string]bool {
 	wanted := make(map[string]bool)
 	for _, a := range c.underWay {
@@ -144,27 +144,27 @@ func (c *checker) lookAt(name string, now time.Duration) (v vacancy, vacant bool
 	return v, !l.believes(v.owner, now) && !c.reserved(v.owner, now)
 }
 
-// believes: a client counts on the lock, or it stays taken on purpose (rule 27).
+// believes reports that a client relies on the lock, or that it stays locked on purpose (rule 27).
 func (l *ledger) believes(owner string, now time.Duration) bool {
 	return owner != "" && slices.ContainsFunc(l.spans, func(s span) bool {
 		return s.value == owner && s.until > now || s.value != "" && node.NoLease(s.value) == owner
 	})
 }
 
-// reserved: the lock is of a request under way whose caller is there: of an acquisition of
-// several a part that it has taken, of any other one what it is about to be given.
+// reserved reports that the lock belongs to a request under way whose caller is present: a part that an
+// acquisition of several has taken, or the lock that an acquisition is about to return.
 func (c *checker) reserved(owner string, now time.Duration) bool {
 	return owner != "" && slices.ContainsFunc(c.underWay, func(a *action) bool {
 		return a.asksAs[owner] && (!a.waits || a.what.several()) && a.hasCaller(now)
 	})
 }
 
-// hasCaller: the server lives, and nobody has hung up.
+// hasCaller reports that the server is alive and the caller has not hung up.
 func (a *action) hasCaller(now time.Duration) bool {
 	return a.epoch == a.server.epoch && (a.patience == 0 || a.began+a.patience > now)
 }
 
-// outlasts is for a lock whose client asks for a shorter time: an extend never shortens it.
+// outlasts records a lock whose client requested a shorter TTL: an extend never shortens a lock.
 func (l *ledger) outlasts(owner string, late time.Duration) {
 	for i := range l.spans {
 		if s := &l.spans[i]; s.owner == owner {
@@ -173,7 +173,46 @@ func (l *ledger) outlasts(owner string, late time.Duration) {
 	}
 }
 
-// unlocked: the client was told that the lease has ended, so no lock of it is to stand.
+// keptPlace is the place of a poll, which its server keeps.
+type keptPlace struct {
+	ends  time.Duration // when the server gives it up
+	until time.Duration // until when it keeps others out: at most until ends, and not while its key waits again
+}
+
+// keepsPlace records that a request has ended without a grant: the server keeps the place of a poll. An earlier place
+// counts again until it ends.
+func (c *checker) keepsPlace(d *completion) {
+	if d.verb != "acquire" || d.err == nil {
+		return
+	}
+	for _, part := range d.parts {
+		l := c.ledger(part.Resource)
+		if d.polled() {
+			l.places[d.owner] = &keptPlace{ends: c.w.now() + lingers}
+		}
+		if place := l.places[d.owner]; place != nil {
+			place.until = place.ends
+		}
+	}
+}
+
+// needsNoPlace records that the owner waits again, on whatever server, or has its lease: the place that its poll left
+// no longer excuses that others wait.
+func (l *ledger) needsNoPlace(owner string, now time.Duration) {
+	if place := l.places[owner]; place != nil {
+		place.until = min(place.until, now)
+	}
+}
+
+// keptUntil returns until when a place that is kept for another request may keep the resource free.
+func (l *ledger) keptUntil() (until time.Duration) {
+	for _, place := range l.places {
+		until = max(until, place.until)
+	}
+	return until
+}
+
+// unlocked records that the client knows that the lease has ended, so no lock of it may remain.
 func (l *ledger) unlocked(owner string, token fencing.Token) {
 	for i := range l.spans {
 		if s := &l.spans[i]; s.owner == owner && s.token <= token {
@@ -182,7 +221,7 @@ func (l *ledger) unlocked(owner string, token fencing.Token) {
 	}
 }
 
-// lockedUntil is until when the lock of that owner may stand for longer than its client counts on.
+// lockedUntil returns until when the owner's lock may remain beyond the time on which its client relies.
 func (l *ledger) lockedUntil(owner string) (until time.Duration) {
 	for _, s := range l.spans {
 		if s.value == owner {
@@ -192,8 +231,8 @@ func (l *ledger) lockedUntil(owner string) (until time.Duration) {
 	return until
 }
 
-// excuse is for what may keep others out for a while: a lock whose client got no answer
-// stands until its TTL ends.
+// excuse records something that may keep others out for a while: a lock whose client got no response remains
+// until its TTL ends.
 func (c *checker) excuse(a *action, while time.Duration) {
 	for _, part := range a.parts {
 		l := c.ledger(part.Resource)

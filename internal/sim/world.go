@@ -8,52 +8,52 @@ import (
 	"time"
 )
 
-// world is one run: the scheduler, and all that it schedules. Everything in it
-// belongs to the goroutine that runs it, but for the inbox.
+// world is one run: the scheduler, and everything that it schedules. Everything in it, except the inbox,
+// belongs to the goroutine that runs it.
 type world struct {
 	plan       Plan
 	began      time.Time
 	fates      fates
-	names      []string // of the resources, and then of their slots
+	names      []string // names of the resources, followed by those of their slots
 	nodes      []*simNode
 	servers    []*server
 	clients    []*client
 	check      *checker
 	trace      trace
 	invariants invariants
-	calm       bool          // the faults are over
-	calmAt     time.Duration // since when
-	// troubled: until when the faults so far may keep requests from their leases.
+	calm       bool          // the faults have ended
+	calmAt     time.Duration // when they ended
+	// troubled is until when the faults so far may keep requests from getting leases.
 	troubled time.Duration
-	struck   time.Duration // until when a fault was the cause of anything by itself
-	parted   time.Duration // when the nodes of a set were last seen not to vote in one epoch
-	// expelledAt is when a node was last expelled after that, because its clock had jumped.
+	struck   time.Duration // until when a fault so far may be the direct cause of an event
+	parted   time.Duration // when the nodes of a set were last seen to vote in different epochs
+	// expelledAt is when a node was last expelled because its clock had jumped, after calmAt.
 	expelledAt time.Duration
 
-	callers  []chan<- func() // that wait for a call to make
+	callers  []chan<- func() // idle goroutines that wait for a call to make
 	calling  sync.WaitGroup
-	lives    sync.WaitGroup // of the servers
+	lives    sync.WaitGroup // waits for the lives of the servers
 	underWay int            // calls that have not returned
 
 	events   events
-	arrivals events // of requests at nodes
+	arrivals events // requests that arrive at nodes
 	seq      uint64
-	keyed    map[string]bool // the owners of idempotency keys
-	askers   map[string]bool // the owners that acquires named, where a mutant has to know
+	keyed    map[string]bool // owners of idempotency keys
+	askers   map[string]bool // owners that acquires named, for mutants that need them
 	complete int             // how many changes of the node sets are complete
-	mapNames []string        // of the plan's maps
+	mapNames []string        // names of the plan's maps
 	alarm    *time.Timer
-	quiet    bool          // what happened last can have moved nothing but a node
-	instant  time.Duration // of what happens at the moment; negative while nothing does
+	quiet    bool          // the last event can have affected only a node
+	instant  time.Duration // time of the present event; negative between events
 
 	mu    sync.Mutex
-	inbox []posted      // what the servers and the callers did since all were last at rest
-	spare []posted      // the memory of the batch before it
+	inbox []posted      // what the servers and callers did since the last moment of rest
+	spare []posted      // memory of the previous batch
 	stir  chan struct{} // holds a signal while the inbox is not empty
 }
 
-// posted is something that came from a goroutine of a server. What was posted
-// between two moments of rest came in no order, so it is put into one.
+// posted is an event from a goroutine of a server. Events posted between two moments of rest come in no fixed
+// order, so they are sorted.
 type posted interface {
 	rank() rank
 	accept(*world)
@@ -73,7 +73,7 @@ func (r rank) compare(o rank) int {
 	)
 }
 
-// post takes something in, from any goroutine.
+// post adds an event to the inbox, from any goroutine.
 func (w *world) post(p posted) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -92,25 +92,24 @@ func (w *world) now() time.Duration {
 	return w.clock()
 }
 
-// clock is the time as servers have it. Only the world may ask for now.
+// clock returns the time as servers see it. Only the world may call now.
 func (w *world) clock() time.Duration { return time.Since(w.began) }
 
-// at schedules f. Events of one instant happen in the order of their scheduling.
+// at schedules f. Events with the same time happen in the order of their scheduling.
 func (w *world) at(when time.Duration, f func()) {
 	w.seq++
 	w.events.push(event{when: max(when, w.now()), seq: w.seq, run: f})
 }
 
-// arrive schedules what happens on a node alone. No server hears of it at once, so
-// that time need not be moved for it: it is made to happen, in order and as if
-// it were then, when time has moved for something else.
+// arrive schedules an event on a node only. No server notices it at once, so time need not advance for it
+// alone. It happens, in order and as if at its time, when time has advanced for another event.
 func (w *world) arrive(when time.Duration, f func()) {
 	w.seq++
 	w.arrivals.push(event{when: max(when, w.now()), seq: w.seq, run: f})
 }
 
-// lookahead is how far time may advance before what happened on a node is looked
-// at: a round trip, since its reply comes by then.
+// lookahead is how far time may advance before the events on nodes are handled: a round trip, since a reply
+// comes after that.
 func (w *world) lookahead() time.Duration { return 2 * w.plan.Delay }
 
 func (w *world) after(d time.Duration, f func()) { w.at(w.now()+d, f) }
@@ -122,7 +121,7 @@ func (w *world) runUntil(end time.Duration) {
 	w.runWhile(func() bool { return !done })
 }
 
-// runWhile lets things happen while the condition holds and no promise is broken.
+// runWhile runs events while the condition holds and no promise is broken.
 func (w *world) runWhile(condition func() bool) {
 	for condition() && !w.check.failed() {
 		w.settle()
@@ -132,7 +131,7 @@ func (w *world) runWhile(condition func() bool) {
 	}
 }
 
-// happen lets the first thing happen that is due.
+// happen runs the first event that is due.
 func (w *world) happen(now time.Duration) bool {
 	from := &w.events
 	if len(*from) == 0 || len(w.arrivals) > 0 && w.arrivals.next().before(from.next()) {
@@ -149,8 +148,8 @@ func (w *world) happen(now time.Duration) bool {
 	return true
 }
 
-// settle lets all goroutines come to rest, and takes in what they did. None was
-// moved by what happens on a node alone, unless the node notified a server.
+// settle lets all goroutines come to rest, and handles what they posted. After an event on a node only, no
+// goroutine has moved, unless the node notified a server.
 func (w *world) settle() {
 	if w.quiet && len(w.stir) == 0 {
 		return
@@ -159,7 +158,7 @@ func (w *world) settle() {
 	w.acceptAll()
 }
 
-// untilNext is how far time may advance.
+// untilNext returns how far time may advance.
 func (w *world) untilNext() time.Duration {
 	wait := time.Hour
 	if len(w.events) > 0 {
@@ -182,12 +181,12 @@ func (w *world) rest(wait time.Duration) {
 	}
 }
 
-// acceptAll handles what was posted, in its order.
+// acceptAll handles the posted events, in order.
 func (w *world) acceptAll() {
 	w.mu.Lock()
 	batch := w.inbox
 	w.inbox = w.spare[:0]
-	select { // these need wake the world no more
+	select { // these no longer need to wake the world
 	case <-w.stir:
 	default:
 	}
@@ -202,14 +201,14 @@ func (w *world) acceptAll() {
 	w.spare = batch
 }
 
-// event is something that is due.
+// event is a scheduled function.
 type event struct {
 	when time.Duration
 	seq  uint64
 	run  func()
 }
 
-// events are in order, the next one last.
+// events are sorted, with the next one last.
 type events []event
 
 func (e event) before(o event) bool {
@@ -232,7 +231,7 @@ func (h *events) next() event { return (*h)[len(*h)-1] }
 // trace is the hash of everything that happened (FNV-1a), and its last lines.
 type trace struct {
 	hash  uint64
-	lines []string // kept only when they will be read
+	lines []string // kept only if somebody will read them
 	keep  bool
 }
 

@@ -8,13 +8,13 @@ import (
 	"path/filepath"
 )
 
-// errByHand says what a person can do where testenv cannot install a server.
+// errByHand tells a person what to do if testenv cannot install a server.
 var errByHand = errors.New("install redis-server, postgresql and mariadb-server, or start Docker, or name running servers in " +
 	EnvRedisAddrs + ", " + EnvDatabaseURL + " and " + EnvMariaDBURL)
 
-// aptInstall installs Debian packages unless they are installed by now. Test packages run
-// in parallel processes: one of them installs and the others wait for it. Debian starts a
-// server of its own with it, which stays unused.
+// aptInstall installs Debian packages, unless installed reports that they are there by now. Test packages run
+// in parallel processes: one process installs, and the others wait for it. With a package, Debian also starts
+// a server, which no test uses.
 func aptInstall(pkgs []string, installed func() bool) error {
 	apt, err := exec.LookPath("apt-get")
 	if err != nil || os.Getuid() != 0 {

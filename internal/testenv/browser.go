@@ -7,15 +7,15 @@ import (
 	"testing"
 )
 
-// EnvBrowser names the program of a Chromium that tests are to use.
+// EnvBrowser names the environment variable with the program of the Chromium that tests use.
 const EnvBrowser = "FENCELOCK_TEST_BROWSER"
 
 // browserPackage is Debian's Chromium without a window, which is all that tests need.
 const browserPackage = "chromium-headless-shell"
 
-// Browser is the path of a Chromium: the one that EnvBrowser names, one that is
-// installed, or, on Debian as root, one that it installs. Without one the test fails and
-// says what to do; it is never skipped.
+// Browser returns the path of a Chromium: the one that EnvBrowser names, an installed one, or, on Debian as
+// root, one that it installs. Without a Chromium the test fails, and the message says what to do. The test is
+// never skipped.
 func Browser(t testing.TB) string {
 	t.Helper()
 	path, err := findBrowser()
@@ -36,11 +36,10 @@ func findBrowser() (string, error) {
 	return path, nil
 }
 
-// localBrowser is an installed Chromium, or "".
+// localBrowser returns the path of an installed Chromium, or "".
 func localBrowser() string {
 	for _, name := range []string{
-		// Debian's script starts the browser as a child: to kill the script would leave
-		// the browser running.
+		// Debian's script starts the browser as a child. Killing the script would leave the browser running.
 		"/usr/lib/chromium/chromium-headless-shell",
 		"chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "headless-shell",
 		"/Applications/Google Chrome.app/Contents/MacOS/Google Chrome", "/Applications/Chromium.app/Contents/MacOS/Chromium",

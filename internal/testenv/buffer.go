@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Buffer is read while others write to it: a log, or what a program says.
+// Buffer collects text that may be read while it is still written to: a log, or a program's output.
 type Buffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer

@@ -60,8 +60,8 @@ func writeCertificate(dir string) (*tls.Config, error) {
 	)
 }
 
-// Certificate writes a certificate for this machine's loopback names, and its key. It is
-// its own authority.
+// Certificate writes a certificate for this machine's loopback names, and its key. The certificate is its own
+// authority.
 func Certificate(t testing.TB) (cert, key string) {
 	t.Helper()
 	dir := t.TempDir()

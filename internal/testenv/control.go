@@ -8,25 +8,25 @@ type control struct {
 	t      testing.TB
 	name   string       // for messages
 	srv    server       // nil if the server is not the test's own
-	shared string       // then: why it cannot be controlled, and what to do
-	await  func() error // waits until a server that was started answers
+	shared string       // if srv is nil: why the test cannot control the server, and what to do
+	await  func() error // waits until a started server responds
 }
 
-// Kill ends the server as kill -9 does. What it had written to disk stays.
+// Kill ends the server as kill -9 does. Data that it had written to disk stay.
 func (c *control) Kill() {
 	c.t.Helper()
 	c.do("Kill", server.kill)
 }
 
-// Shutdown ends the server in order: Redis with [PersistRDB] writes a snapshot,
-// PostgreSQL cuts open connections.
+// Shutdown shuts the server down gracefully: Redis with [PersistRDB] writes a snapshot, and PostgreSQL cuts
+// open connections.
 func (c *control) Shutdown() {
 	c.t.Helper()
 	c.do("Shutdown", server.stop)
 }
 
-// Freeze stops the execution of the server and of its workers. Its port accepts
-// connections and does not answer; time passes.
+// Freeze stops the execution of the server and of its workers. Its port still accepts
+// connections, but the server does not respond. Its clock continues.
 func (c *control) Freeze() {
 	c.t.Helper()
 	c.do("Freeze", server.freeze)
@@ -38,8 +38,8 @@ func (c *control) Thaw() {
 	c.do("Thaw", server.thaw)
 }
 
-// Restart starts the server again on the same address and data, and returns once it
-// answers. One that still runs is shut down in order first.
+// Restart starts the server again on the same address and data, and returns when it responds. If the server
+// still runs, Restart first shuts it down gracefully.
 func (c *control) Restart() {
 	c.t.Helper()
 	c.do("Restart", func(s server) error {
@@ -55,8 +55,7 @@ func (c *control) Restart() {
 	})
 }
 
-// Logs returns what the server printed over all its incarnations; "" for one that is
-// not the test's own.
+// Logs returns what the server printed over all its incarnations; "" for a server that is not the test's own.
 func (c *control) Logs() string {
 	if c.srv == nil {
 		return ""
@@ -64,7 +63,7 @@ func (c *control) Logs() string {
 	return c.srv.logs()
 }
 
-// do does one thing to the server.
+// do applies do to the server, and fails the test if that fails; what is the method's name.
 func (c *control) do(what string, do func(server) error) {
 	c.t.Helper()
 	c.mustBeOwn(what)

@@ -16,7 +16,7 @@ import (
 	"github.com/ory/dockertest/v3/docker"
 )
 
-// The images that run where the programs are not installed.
+// The images that are run if the programs are not installed.
 const (
 	RedisImage    = "redis:7.4-alpine"
 	PostgresImage = "postgres:17"
@@ -56,7 +56,7 @@ type container struct {
 	dir    string
 	done   chan struct{}
 
-	stopSignal docker.Signal // an orderly end
+	stopSignal docker.Signal // the signal for a graceful end
 }
 
 // newContainer makes a container that does not run yet. Binds are the folders that it
@@ -84,7 +84,7 @@ func newContainer(
 	return c, nil
 }
 
-// sharesNetwork says whether containers use the machine's own network.
+// sharesNetwork reports whether containers use the machine's own network.
 func sharesNetwork() bool { return runtime.GOOS == "linux" }
 
 func (c *container) start() error {
@@ -106,8 +106,7 @@ func (c *container) kill() error { return c.end(docker.SIGKILL) }
 
 func (c *container) stop() error { return c.end(c.stopSignal) }
 
-// end sends the signal, again and again, and waits for the end; a container that is down
-// already is not an error.
+// end repeats the signal until the server has ended. It returns nil if the container is down already.
 func (c *container) end(sig docker.Signal) error {
 	if c.done == nil {
 		return nil
@@ -123,7 +122,7 @@ func (c *container) end(sig docker.Signal) error {
 		if time.Since(sent) > signalEvery {
 			sent = time.Now()
 			err = c.client.KillContainer(docker.KillContainerOptions{ID: c.name, Signal: sig})
-			_ = c.thaw() // a frozen one acts on the signal only then
+			_ = c.thaw() // a frozen server acts on the signal only after it is thawed
 		}
 		return errors.Join(err, fmt.Errorf("container %s still runs after signal %d", c.name, sig))
 	})
@@ -160,8 +159,8 @@ func redisContainer(pool *dockertest.Pool, dir string, port int, env []string) (
 	}, base+":"+base)
 }
 
-// postgresContainer keeps the data inside the container. SIGTERM would wait for the
-// clients to disconnect.
+// postgresContainer keeps the data inside the container. It is stopped with SIGINT, because after a SIGTERM
+// PostgreSQL would wait for the clients to disconnect.
 func postgresContainer(pool *dockertest.Pool, dir string, port int, args []string) (server, error) {
 	return newContainer(pool, dir, port, docker.SIGINT, docker.Config{
 		Image: PostgresImage, Env: []string{"POSTGRES_HOST_AUTH_METHOD=trust"},

@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// Etcd is a cluster of a test's own.
+// Etcd is an etcd cluster that belongs to one test.
 type Etcd struct {
 	Members []*EtcdMember
 	t       testing.TB
@@ -28,14 +28,13 @@ type Etcd struct {
 	lines   *peerLines // nil without EtcdOptions.Lines
 }
 
-// EtcdOptions are those of a cluster.
+// EtcdOptions are the options of StartEtcd.
 type EtcdOptions struct {
-	// TLS has the members speak TLS with clients, who have to show a certificate of
-	// the same authority.
+	// TLS makes the members speak TLS with clients. Clients must present a certificate of the same authority.
 	TLS bool
-	// Lines has the members reach each other by lines that EtcdMember.Isolate cuts.
+	// Lines makes the members reach each other through lines, which EtcdMember.Isolate cuts.
 	Lines bool
-	// Args are given to each member.
+	// Args are further arguments of each member.
 	Args []string
 }
 
@@ -44,18 +43,18 @@ type EtcdMember struct {
 	control
 	name         string
 	client, peer int // ports
-	behind       int // the port where it listens for peers: peer, without lines
+	behind       int // the port on which the member listens for other members; without lines, the same as peer
 	dir          string
 	cluster      *Etcd
 }
 
-// sharedEtcd is this process's etcd for prefixes of single tests. It ends with the
-// process, and syncs nothing to disk.
+// sharedEtcd is the etcd in which single tests of this process use a prefix each. It ends with the process,
+// and syncs nothing to disk.
 var sharedEtcd = sync.OnceValues(func() (*Etcd, error) {
 	return tryEtcd(nil, 1, EtcdOptions{Args: []string{"--unsafe-no-fsync"}})
 })
 
-// EtcdURL is a fresh prefix on an etcd of one member that this process's tests share.
+// EtcdURL returns a new prefix on the etcd of one member that the tests of this process share.
 func EtcdURL(t testing.TB) string {
 	t.Helper()
 	NeedsServer(t)
@@ -66,7 +65,7 @@ func EtcdURL(t testing.TB) string {
 	return e.URL("test-" + rand.Text())
 }
 
-// StartEtcd starts a cluster of n members and returns once all answer.
+// StartEtcd starts a cluster of n members and returns when all respond.
 func StartEtcd(t testing.TB, n int, options EtcdOptions) *Etcd {
 	t.Helper()
 	NeedsServer(t)
@@ -110,7 +109,7 @@ func tryEtcd(t testing.TB, n int, options EtcdOptions) (*Etcd, error) {
 	return e, nil
 }
 
-// startLines starts the lines between the members, if they are to have some.
+// startLines starts the lines between the members if the options say so.
 func (e *Etcd) startLines() error {
 	if !e.options.Lines {
 		return nil
@@ -131,7 +130,7 @@ func (m *EtcdMember) process(path string) *process {
 	return &process{path: path, args: m.args(), dir: m.dir, stopSignal: syscall.SIGTERM, reapSignal: syscall.SIGKILL}
 }
 
-// start starts members whose folders are new.
+// start starts members with new folders.
 func (e *Etcd) start() error {
 	path, err := findEtcd()
 	if err != nil {
@@ -190,7 +189,7 @@ func (e *Etcd) initial() string {
 	return strings.Join(list, ",")
 }
 
-// URL names all members and a prefix.
+// URL returns the URL of a prefix, with the addresses of all members.
 func (e *Etcd) URL(prefix string) string {
 	var hosts []string
 	for _, m := range e.Members {
@@ -204,12 +203,13 @@ func (e *Etcd) URL(prefix string) string {
 	return fmt.Sprintf("etcds://%s?ca=%s&cert=%s&key=%s", all, cert, cert, key)
 }
 
-// Certificate is what the members show, and take from clients; it is its own authority.
+// Certificate returns the files of the certificate that the members present and accept from clients. The
+// certificate is its own authority.
 func (e *Etcd) Certificate() (cert, key string) {
 	return filepath.Join(e.Members[0].dir, certFile), filepath.Join(e.Members[0].dir, keyFile)
 }
 
-// Addr is where the member listens for clients.
+// Addr returns the address on which the member listens for clients.
 func (m *EtcdMember) Addr() string { return localAddr(m.client) }
 
 // answers waits until the member is healthy, which needs a leader.
@@ -221,7 +221,7 @@ func (m *EtcdMember) answers() error {
 		if err != nil {
 			return err
 		}
-		// Whether it is the right server is not what this asks.
+		// This request only checks health, so it accepts any certificate.
 		client.Transport = &http.Transport{TLSClientConfig: &tls.Config{Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true}}
 	}
 	var early error
@@ -246,7 +246,8 @@ func (m *EtcdMember) answers() error {
 	return errors.Join(early, err)
 }
 
-// Start starts a member that is down, and does not wait for it: alone it has no leader.
+// Start starts a member that is down. It does not wait until the member responds, because a single member has
+// no leader.
 func (m *EtcdMember) Start() {
 	m.t.Helper()
 	m.do("Start", server.start)
@@ -286,7 +287,7 @@ func (m *EtcdMember) ctl(args ...string) string {
 	return string(out)
 }
 
-// Requests is how many calls of clients the members that run have answered.
+// Requests returns the number of client calls to which the running members have responded.
 func (e *Etcd) Requests() (n int) {
 	e.t.Helper()
 	for _, m := range e.Members {
@@ -326,8 +327,8 @@ func (e *Etcd) Snapshot() string {
 	return file
 }
 
-// Restore ends all members and starts them again, on the same addresses, with what a
-// snapshot has. With another token the cluster has another id.
+// Restore ends all members and starts them again, on the same addresses, with the data of a snapshot. With
+// another token the cluster gets another id.
 func (e *Etcd) Restore(file, token string) {
 	e.t.Helper()
 	if token != "" {
@@ -366,18 +367,18 @@ func (e *Etcd) RestoreBy(restore func(*EtcdMember)) {
 	}
 }
 
-// Environment is what an operator knows of the member: NAME, DATA, PEER and CLUSTER, for
-// etcdctl snapshot restore, and where etcdctl reaches it.
+// Environment returns what an operator knows of the member, as environment variables: NAME, DATA, PEER and
+// CLUSTER for etcdctl snapshot restore, and the variables with which etcdctl reaches the member.
 func (m *EtcdMember) Environment() []string {
 	return []string{"NAME=" + m.name, "DATA=" + m.dataDir(), "PEER=" + m.peerURL(), "CLUSTER=" + m.cluster.initial(), "ETCDCTL_API=3", "ETCDCTL_ENDPOINTS=" + m.Addr()}
 }
 
-// Token is the cluster's.
+// Token returns the cluster's token.
 func (e *Etcd) Token() string { return e.token }
 
 var errNoLeader = errors.New("etcd has no leader")
 
-// Leader is the member that leads.
+// Leader waits until a member leads, and returns that member.
 func (e *Etcd) Leader() (leader *EtcdMember) {
 	e.t.Helper()
 	Eventually(e.t, readyWithin, func() error {
@@ -399,7 +400,7 @@ func (m *EtcdMember) leads() bool {
 	return len(fields) > leads && strings.TrimSpace(fields[leads]) == "true"
 }
 
-// Follower is a member that does not lead.
+// Follower returns a running member that does not lead.
 func (e *Etcd) Follower() *EtcdMember {
 	e.t.Helper()
 	leader := e.Leader()

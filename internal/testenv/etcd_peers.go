@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// peerLines lead from each member of an etcd to each other one. A connection's first
-// request says which member made it.
+// peerLines forward the connections between the members of an etcd. The first request of a connection names
+// the member that opened it.
 type peerLines struct {
 	running sync.WaitGroup
 
@@ -23,9 +23,9 @@ type peerLines struct {
 
 // peerLine is one connection.
 type peerLine struct {
-	from, to string // "" where the request does not say
+	from, to string // from is "" if the request does not name its member
 	client   net.Conn
-	server   net.Conn // nil while there is none
+	server   net.Conn // nil before it is connected
 }
 
 func (l *peerLine) close() {
@@ -39,7 +39,7 @@ func newPeerLines() *peerLines {
 	return &peerLines{isolated: make(map[string]bool), open: make(map[*peerLine]struct{})}
 }
 
-// serve leads connections to a member until close is called.
+// serve forwards connections to a member until end is called.
 func (p *peerLines) serve(m *EtcdMember) (end func(), err error) {
 	listener, err := net.Listen("tcp", localAddr(m.peer))
 	if err != nil {
@@ -57,7 +57,7 @@ func (p *peerLines) serve(m *EtcdMember) (end func(), err error) {
 	return func() { _ = listener.Close() }, nil
 }
 
-// connect leads one connection.
+// connect forwards one connection.
 func (p *peerLines) connect(client net.Conn, m *EtcdMember) {
 	line := &peerLine{to: m.peerURL(), client: client}
 	defer line.close()
@@ -83,7 +83,7 @@ func (p *peerLines) connect(client net.Conn, m *EtcdMember) {
 	both.Wait()
 }
 
-// requestFrom is the URL of the member that sends a request; "" if it does not say.
+// requestFrom returns the URL of the member that sends a request; "" if the request does not name it.
 func requestFrom(from io.Reader) string {
 	const most = 16 << 10
 	var head []byte
@@ -135,8 +135,8 @@ func (p *peerLines) passes(line *peerLine) bool {
 	return !p.isolated[line.from] && !p.isolated[line.to]
 }
 
-// set isolates a member or ends that. What was lost would be missing from the streams, so
-// its connections end, too.
+// set isolates a member, or lets it rejoin. When the member rejoins, its connections are closed, because
+// their streams lack the data that was lost.
 func (p *peerLines) set(m *EtcdMember, isolated bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -164,9 +164,9 @@ func (p *peerLines) close() {
 
 func (m *EtcdMember) peerURL() string { return "http://" + localAddr(m.peer) }
 
-// Isolate cuts the member off from the others, not from clients: what it sends and is
-// sent is lost. EtcdOptions.Lines has to be set.
+// Isolate cuts the member off from the other members, but not from clients: everything that it sends to them,
+// or they to it, is lost. It needs EtcdOptions.Lines.
 func (m *EtcdMember) Isolate() { m.cluster.lines.set(m, true) }
 
-// Rejoin ends that.
+// Rejoin ends Isolate.
 func (m *EtcdMember) Rejoin() { m.cluster.lines.set(m, false) }

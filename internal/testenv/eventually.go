@@ -10,9 +10,8 @@ import (
 // tests wait on it often, but not so short that it starves the server.
 const pollEvery = 5 * time.Millisecond
 
-// Eventually calls check until it returns nil, and fails the test with check's
-// last error if that has not happened within the given time. It is what a test
-// uses where it would be tempted to sleep.
+// Eventually calls check until it returns nil. If that does not happen within the given time, the test fails
+// with check's last error. Use it instead of a sleep.
 func Eventually(t testing.TB, within time.Duration, check func() error) {
 	t.Helper()
 	if err := poll(within, check); err != nil {

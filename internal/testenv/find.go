@@ -14,7 +14,7 @@ import (
 // program is a way to run a server on this machine.
 type program struct {
 	path string           // the Redis server, or the folder of PostgreSQL's programs
-	pool *dockertest.Pool // not nil: there is no such program, run the image
+	pool *dockertest.Pool // not nil if there is no such program: then the image is run
 }
 
 // outside reports whether the server's network is not this machine's.
@@ -42,7 +42,7 @@ func findRedis() (program, error) { return find(localRedis, RedisImage, "redis-s
 // findPostgres finds a way to run PostgreSQL.
 func findPostgres() (program, error) { return find(localPostgres, PostgresImage, "postgresql") }
 
-// find tries what is installed, then Docker, then to install it.
+// find tries an installed program, then Docker, then an installation.
 func find(local func() string, image, pkg string) (program, error) {
 	if err := awaitInstall(); err != nil {
 		return program{}, err
@@ -61,7 +61,8 @@ func find(local func() string, image, pkg string) (program, error) {
 	return program{path: path}, nil
 }
 
-// findInstalled is the path of what is installed, by now if that is possible.
+// findInstalled returns the path of the program. If the program is missing, findInstalled installs it if
+// possible.
 func findInstalled(local func() string, pkg string) (string, error) {
 	if err := awaitInstall(); err != nil {
 		return "", err
@@ -75,7 +76,7 @@ func findInstalled(local func() string, pkg string) (string, error) {
 	return local(), nil
 }
 
-// inSbin finds a program in PATH, or where Debian keeps those that users do not need.
+// inSbin finds a program in PATH, or in the folder where Debian keeps programs that users do not need.
 func inSbin(name string) func() string {
 	return func() string {
 		for _, name := range []string{name, "/usr/sbin/" + name} {
@@ -87,7 +88,7 @@ func inSbin(name string) func() string {
 	}
 }
 
-// localRedis is the path of a Redis server program, or "".
+// localRedis returns the path of a Redis server program, or "".
 func localRedis() string {
 	for _, name := range []string{"redis-server", "valkey-server"} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -97,8 +98,8 @@ func localRedis() string {
 	return ""
 }
 
-// localPostgres is the folder with initdb and postgres, or "". Debian keeps
-// them out of PATH; a postgres in PATH may be a link away from its initdb.
+// localPostgres returns the folder with initdb and postgres, or "". Debian keeps them out of PATH. A postgres
+// in PATH may be a link to a folder that contains initdb.
 func localPostgres() string {
 	dirs, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
 	brew, _ := filepath.Glob("/opt/homebrew/opt/postgresql@*/bin")

@@ -2,11 +2,11 @@ package testenv
 
 import "testing"
 
-// HAProxy is an HAProxy of a test's own, which it may freeze, end and restart.
+// HAProxy is an HAProxy that belongs to one test, which may freeze, end and restart it.
 type HAProxy struct{ webProxy }
 
-// StartHAProxy starts an HAProxy with the configuration, where LISTEN is replaced by the
-// address that it listens on. It is found as StartNginx finds nginx.
+// StartHAProxy starts an HAProxy with the configuration, in which LISTEN is replaced by the address on which
+// the proxy listens. The program is found in the same way as in StartNginx.
 func StartHAProxy(t testing.TB, config string) *HAProxy {
 	t.Helper()
 	return &HAProxy{startWebProxy(t, webProgram{

@@ -13,21 +13,21 @@ import (
 // folder is this test process's folder. Every server has its data below it.
 type folder struct {
 	path string
-	// alive is the reaper's standard input. It is never closed, only kept, so
-	// that the kernel closes it when the process is gone.
+	// alive is the reaper's standard input. This process keeps it and never closes it, so the kernel closes
+	// it when the process has ended.
 	alive io.Closer
 }
 
-// home makes the folder when the first server is asked for.
+// home makes the folder when the first server needs one.
 var home = sync.OnceValues(newHome)
 
 // reapName is the file in a server's folder that holds a shell script which
 // ends the server. It is there exactly while the server runs.
 const reapName = "reap.sh"
 
-// reaper waits until its standard input ends, which is when the test
-// process has ended in any way, and then ends what still runs and removes
-// everything. A test that cleans up leaves it only the shared PostgreSQL.
+// reaper waits until its standard input ends: then the test process has ended, in whatever way. It ends the
+// servers that still run, and removes everything. If the tests have cleaned up, only the shared servers are
+// left to it.
 const reaper = `cat >/dev/null
 for script in "$0"/*/` + reapName + `; do
 	if [ -f "$script" ]; then sh "$script"; fi
@@ -68,10 +68,10 @@ func newServerDir(name string) (string, error) {
 	return os.MkdirTemp(base.path, name+"-")
 }
 
-// writeReap leaves the script that ends the server of this folder.
+// writeReap writes the script that ends the server of this folder.
 func writeReap(dir, script string) error {
 	return os.WriteFile(filepath.Join(dir, reapName), []byte(script+"\n"), 0o600)
 }
 
-// removeReap says that the folder's server has ended.
+// removeReap removes that script, because the folder's server has ended.
 func removeReap(dir string) { _ = os.Remove(filepath.Join(dir, reapName)) }

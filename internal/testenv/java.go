@@ -11,14 +11,16 @@ import (
 )
 
 const (
-	// jars is where Debian has the libraries of Java.
+	// jars is the folder in which Debian installs the libraries of Java.
 	jars = "/usr/share/java"
-	// MavenRepository is where it has what Maven needs, in the form of a local repository.
+	// MavenRepository is the folder in which Debian installs the plug-ins of Maven, in the form of a local
+	// repository.
 	MavenRepository = "/usr/share/maven-repo"
 )
 
-// Maven is the path of Maven, beside a repository of what it needs to make a library from a pom.xml without a network. If it
-// cannot be installed, the test is skipped and says so; it fails if CI is set.
+// Maven returns the path of Maven. It makes sure that MavenRepository has everything that Maven needs to make
+// a library from a pom.xml without a network. If that cannot be installed, the test is skipped with a
+// message; it fails if CI is set.
 func Maven(t testing.TB) (path string) {
 	t.Helper()
 	packages := []string{"libmaven-install-plugin-java", "libsurefire-java"}
@@ -36,7 +38,7 @@ func Maven(t testing.TB) (path string) {
 	return path
 }
 
-// allThere says whether files exist.
+// allThere returns a function that reports whether all the files exist.
 func allThere(files []string) func() bool {
 	return func() bool {
 		return !slices.ContainsFunc(files, func(file string) bool {
@@ -46,12 +48,12 @@ func allThere(files []string) func() bool {
 	}
 }
 
-// Java is a class path of the named libraries ("postgresql" for postgresql.jar), each with its Debian package, beside a Java
-// Development Kit in PATH. Both are installed if that is possible. If it is not, the test is skipped and says so; it
-// fails if CI is set.
+// Java returns a class path of the named libraries ("postgresql" for postgresql.jar), each given with its
+// Debian package, and makes sure that a Java Development Kit is in PATH. It installs what is missing. If that
+// is not possible, the test is skipped with a message; it fails if CI is set.
 func Java(t testing.TB, libraries map[string]string) (classPath string) {
 	t.Helper()
-	NeedsServer(t) // compilers and virtual machines take longer than make check has
+	NeedsServer(t) // compilers and virtual machines take longer than make check may take
 	Installed(t, "javac", "default-jdk-headless")
 	var files []string
 	for _, name := range slices.Sorted(maps.Keys(libraries)) {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Lateness measures how late the machine wakes this process up. A test that judges by the
-// clock allows for it: what is late by as much may be the machine's fault.
+// Lateness measures how late the machine wakes this process up. A test that measures time allows for it: a
+// delay up to the lateness may be the machine's fault.
 type Lateness struct{ longest atomic.Int64 }
 
 // MeasureLateness measures until the test ends.
@@ -36,5 +36,5 @@ func MeasureLateness(t testing.TB) *Lateness {
 	return l
 }
 
-// Longest is the longest lateness so far.
+// Longest returns the longest lateness so far.
 func (l *Lateness) Longest() time.Duration { return time.Duration(l.longest.Load()) }

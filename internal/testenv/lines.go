@@ -5,8 +5,8 @@ import (
 	"io"
 )
 
-// Lines reads r line by line, but for a last one that is cut off before its end,
-// which is what a stream leaves that is ended while it is written to.
+// Lines reads r line by line. It drops a last line without a line break: such a line was cut off when the
+// stream ended while it was written.
 func Lines(r io.Reader) *bufio.Scanner {
 	lines := bufio.NewScanner(r)
 	lines.Split(func(data []byte, _ bool) (int, []byte, error) { return bufio.ScanLines(data, false) })

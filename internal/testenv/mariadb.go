@@ -20,7 +20,7 @@ import (
 // tests may make databases and users: mysql://root:password@host:3306.
 const EnvMariaDBURL = "FENCELOCK_TEST_MARIADB_URL"
 
-// Maria is a MariaDB database of a test's own.
+// Maria is a MariaDB database that belongs to one test.
 type Maria struct {
 	control
 	database string
@@ -28,14 +28,14 @@ type Maria struct {
 	owner    *url.Userinfo
 }
 
-// sharedMaria is this process's server for databases of single tests. It ends with the
+// sharedMaria is the server on which single tests of this process have a database each. It ends with the
 // process.
 var sharedMaria = sync.OnceValues(func() (*own, error) {
 	return launchMaria([]string{"--innodb-flush-method=nosync"})
 })
 
-// MariaDB makes a fresh database on a server that this process's tests share. The server
-// does not sync to disk; for tests that kill it, see [StartMariaDB].
+// MariaDB makes a new database on a server that the tests of this process share. The database ends with that
+// server. The server does not sync to disk; for tests that kill it, see [StartMariaDB].
 func MariaDB(t testing.TB) *Maria {
 	t.Helper()
 	NeedsServer(t)
@@ -44,7 +44,9 @@ func MariaDB(t testing.TB) *Maria {
 		if err != nil {
 			t.Fatalf("testenv: %s: %v", EnvMariaDBURL, err)
 		}
-		return newMariaDatabase(t, admin, nil)
+		m := newMariaDatabase(t, admin, nil)
+		t.Cleanup(m.drop)
+		return m
 	}
 	srv, err := sharedMaria()
 	if err != nil {
@@ -53,8 +55,8 @@ func MariaDB(t testing.TB) *Maria {
 	return newMariaDatabase(t, mariaAdmin(srv), nil)
 }
 
-// StartMariaDB starts a server for this test alone, with a fresh database. It syncs to
-// disk, and can be killed, restarted and frozen. Settings are added to its command line.
+// StartMariaDB starts a server for this test alone, with a new database. The server syncs to disk, and can be
+// killed, restarted and frozen. Settings are added to its command line.
 func StartMariaDB(t testing.TB, settings ...string) *Maria {
 	t.Helper()
 	NeedsServer(t)
@@ -69,7 +71,7 @@ func StartMariaDB(t testing.TB, settings ...string) *Maria {
 	return newMariaDatabase(t, mariaAdmin(srv), srv)
 }
 
-// newMariaDatabase makes a database and a user that may do everything in it, and nothing else.
+// newMariaDatabase makes a database, and a user with all rights in it and none outside.
 func newMariaDatabase(t testing.TB, admin *url.URL, srv *own) *Maria {
 	t.Helper()
 	id := strings.ToLower(rand.Text()[:10])
@@ -84,24 +86,23 @@ func newMariaDatabase(t testing.TB, admin *url.URL, srv *own) *Maria {
 	if err != nil {
 		t.Fatalf("testenv: make a database: %v", err)
 	}
-	if srv == nil {
-		t.Cleanup(m.drop)
-	} else {
+	if srv != nil {
 		m.srv, m.await = srv, srv.awaitReady
 	}
 	return m
 }
 
-// drop removes the database and its owner from a server that lives on. MariaDB says that the
-// directory is not empty (1010) while it still deletes the files of the tables.
+// drop removes the database and its owner from a server that this process did not start. (The folder of an
+// own server is removed with everything in it.) MariaDB reports that the directory is not empty (1010) while
+// it still deletes the files of the tables. It may report that for ever if its files and its list of tables
+// differ.
 func (m *Maria) drop() {
 	Eventually(m.t, readyWithin, func() error {
 		return mariaExec(m.admin, "DROP DATABASE IF EXISTS "+m.database, "DROP USER IF EXISTS "+m.owner.Username())
 	})
 }
 
-// OwnerURL is the database's mysql:// URL for the user that may do everything in it and
-// has no other right.
+// OwnerURL returns the database's mysql:// URL for the user that has all rights in it and no others.
 func (m *Maria) OwnerURL() string { return m.url(m.owner) }
 
 func (m *Maria) url(user *url.Userinfo) string {
@@ -110,8 +111,8 @@ func (m *Maria) url(user *url.Userinfo) string {
 	return u.String()
 }
 
-// Open is a pool of connections for a superuser, or for the owner. It is closed by the test's
-// clean-up. Parameters are the driver's.
+// Open returns a pool of connections for the superuser or the owner. The pool is closed at the end of the
+// test.
 func (m *Maria) Open(user *url.Userinfo) *sql.DB {
 	m.t.Helper()
 	db, err := openMaria(m.url(user))
@@ -122,10 +123,10 @@ func (m *Maria) Open(user *url.Userinfo) *sql.DB {
 	return db
 }
 
-// DB is a pool of connections of the owner.
+// DB returns a pool of connections of the owner.
 func (m *Maria) DB() *sql.DB { return m.Open(m.owner) }
 
-// Admin is a pool of connections of a superuser.
+// Admin returns a pool of connections of the superuser.
 func (m *Maria) Admin() *sql.DB { return m.Open(m.admin.User) }
 
 func openMaria(text string) (*sql.DB, error) {
@@ -161,8 +162,8 @@ func mariaExec(server *url.URL, statements ...string) (err error) {
 	return nil
 }
 
-// Environment is that of an operator whose client knows the owner of the database: DATABASE,
-// and a HOME in the folder.
+// Environment returns the environment of an operator whose mariadb client logs in as the owner: DATABASE, and
+// the folder home as HOME, with the client's configuration.
 func (m *Maria) Environment(home string) []string {
 	m.t.Helper()
 	password, _ := m.owner.Password()
@@ -173,7 +174,7 @@ func (m *Maria) Environment(home string) []string {
 	return []string{"HOME=" + home, "DATABASE=" + m.database}
 }
 
-// ClientArgs are the arguments of the mariadb client that name the database, as its owner.
+// ClientArgs returns arguments with which the mariadb client connects to the database as its owner.
 func (m *Maria) ClientArgs() []string {
 	password, _ := m.owner.Password()
 	return []string{"--protocol=tcp", "--host=" + m.admin.Hostname(), "--port=" + m.admin.Port(), "--user=" + m.owner.Username(), "--password=" + password, m.database}

@@ -45,7 +45,7 @@ func newMariaProcess(dir string, port int, settings []string) (*process, error) 
 	return p, nil
 }
 
-// mariaAdmin is the URL of the superuser.
+// mariaAdmin returns the URL of the superuser.
 func mariaAdmin(s *own) *url.URL {
 	return &url.URL{Scheme: "mysql", User: url.User("root"), Host: s.addr()}
 }

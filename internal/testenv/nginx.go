@@ -7,13 +7,12 @@ import (
 	"testing"
 )
 
-// Nginx is an nginx of a test's own, which it may freeze, end and restart.
+// Nginx is an nginx that belongs to one test, which may freeze, end and restart it.
 type Nginx struct{ webProxy }
 
-// StartNginx starts an nginx. http is what stands inside its http block, where LISTEN is
-// replaced by the address that it listens on. It is one that is installed or, on Debian
-// as root, one that it installs. Without one the test fails and says what to do; it is
-// skipped only under -short.
+// StartNginx starts an nginx. http is the content of its http block, in which LISTEN is replaced by the
+// address on which nginx listens. StartNginx uses an installed nginx or, on Debian as root, installs one.
+// Without nginx the test fails, and the message says what to do. Only -short skips the test.
 func StartNginx(t testing.TB, http string) *Nginx {
 	t.Helper()
 	return &Nginx{startWebProxy(t, webProgram{
@@ -24,8 +23,8 @@ func StartNginx(t testing.TB, http string) *Nginx {
 	})}
 }
 
-// nginxFile has everything in the folder, and one process: a killed master would leave
-// its workers behind.
+// nginxFile returns a configuration that keeps all files in the folder and uses a single process, because a
+// killed master would leave its workers running.
 func nginxFile(dir, http string) string {
 	var text strings.Builder
 	text.WriteString("daemon off;\nmaster_process off;\nerror_log stderr notice;\npid nginx.pid;\nevents {}\nhttp {\naccess_log access.log;\n")

@@ -12,17 +12,17 @@ import (
 	"testing"
 )
 
-// Node is the path of Node 18 or newer, which is installed if that is possible. If it is
-// not, the test is skipped and says so; it fails if CI is set.
+// Node returns the path of Node 18 or newer. It installs Node if that is missing. If it cannot, the test is
+// skipped with a message; it fails if CI is set.
 func Node(t testing.TB) (path string) {
 	t.Helper()
 	return Installed(t, "node", "nodejs")
 }
 
-// NodeModules is a folder in which Node finds all the named modules, each with its Debian
-// package: for NODE_PATH. Beside a Node that is not Debian's, its packages cannot be installed, and are
-// unpacked into a folder that the tests share. If neither is possible, the test is
-// skipped and says so; it fails if CI is set.
+// NodeModules returns a folder, for NODE_PATH, in which Node finds all the named modules, each given with its
+// Debian package. If Node does not come from Debian, the packages cannot be installed next to it. They are
+// then unpacked into a folder that the tests share. If neither is possible, the test is skipped with a
+// message; it fails if CI is set.
 func NodeModules(t testing.TB, modules map[string]string) (folder string) {
 	t.Helper()
 	node := Node(t)
@@ -61,7 +61,8 @@ func NodeModules(t testing.TB, modules map[string]string) (folder string) {
 	return folder
 }
 
-// unpackAll downloads Debian packages of Node modules, with those that they need, and unpacks them.
+// unpackAll downloads Debian packages of Node modules, and the packages on which they depend, and unpacks all
+// of them.
 func unpackAll(dir string, packages []string, works func() bool) error {
 	unlock, err := waitLock(aptLock())
 	if err != nil {

@@ -17,16 +17,16 @@ type own struct {
 	name    string // for messages
 	dir     string
 	port    int
-	release func() // the port
+	release func() // gives up the reserved port
 
-	answers func() error // nil once it answers
-	taken   string       // what it prints if another program has its port
-	// lingers: after a kill its workers may need a moment to see that they are orphans. It
-	// refuses to start next to them, and is started again.
+	answers func() error // returns nil when the server responds
+	taken   string       // the message that it prints if another program has its port
+	// lingers means that after a kill the server's workers may live for a moment. Until they have ended, the
+	// server refuses to start. awaitReady then starts it again.
 	lingers bool
 }
 
-// startOwn starts a server on a free port. prepare writes its files, and sets server and
+// startOwn starts a server on a free port. prepare writes the server's files, and sets the fields server and
 // answers.
 func startOwn(name string, prepare func(*own) error) (*own, error) {
 	return onFreePort(func() (*own, error) {
@@ -55,7 +55,7 @@ func startOwn(name string, prepare func(*own) error) (*own, error) {
 
 func (s *own) addr() string { return localAddr(s.port) }
 
-// awaitReady waits until a server that was started answers.
+// awaitReady waits until a started server responds.
 func (s *own) awaitReady() error {
 	var final error
 	err := poll(readyWithin, func() error {
@@ -100,8 +100,9 @@ func (s *own) remove() error {
 	return errors.Join(err, poll(exitWithin, func() error { return os.RemoveAll(s.dir) }))
 }
 
-// ownedBy gives a folder to the user whom a database runs as: nil for the test's own, and
-// if that is root, as which databases refuse to run, the named one, or nobody.
+// ownedBy gives a folder to the user as whom a database runs. That is the test's own user, for which it
+// returns nil, unless that user is root: databases refuse to run as root. Then it is the named user, or else
+// nobody.
 func ownedBy(name, dir string) (*syscall.Credential, error) {
 	if os.Getuid() != 0 {
 		return nil, nil //nolint:nilnil // no credential is what exec takes for "as I am"

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// PgBouncer starts a pooler in a mode (session, transaction, statement) before a database, and
-// returns the URL of that database through it, for the same user.
+// PgBouncer starts a pooler for a database, in a mode (session, transaction, statement). It returns the URL
+// of the database through the pooler, for the same user.
 func PgBouncer(t testing.TB, database, mode string) string {
 	t.Helper()
 	NeedsServer(t)
@@ -42,6 +42,7 @@ auth_type = trust
 auth_file = %s
 pool_mode = %s
 default_pool_size = %d
+stats_users = %s
 `
 
 func preparePooler(s *own, database *url.URL, mode string) error {
@@ -55,12 +56,12 @@ func preparePooler(s *own, database *url.URL, mode string) error {
 	}
 	size := 3
 	if mode == "session" {
-		size = 5 // a server of fencelock keeps as many
+		size = 5 // a server of fencelock keeps five connections
 	}
 	users, config := filepath.Join(s.dir, "users.txt"), filepath.Join(s.dir, "pgbouncer.ini")
 	for file, text := range map[string]string{
 		users:  fmt.Sprintf("%q \"\"\n", database.User.Username()),
-		config: fmt.Sprintf(poolerConfig, database.Hostname(), database.Port(), s.port, users, mode, size),
+		config: fmt.Sprintf(poolerConfig, database.Hostname(), database.Port(), s.port, users, mode, size, database.User.Username()),
 	} {
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			return err

@@ -12,18 +12,18 @@ import (
 	"testing"
 )
 
-// Ports are taken from below the range that systems hand out by themselves
-// (32768 and up on Linux, 49152 and up elsewhere). A port got by listening on
-// :0 would be in that range, and while a killed server is down any outgoing connection of
-// any process could take it; then the server could not restart on the same address.
+// Ports are taken from below the range from which systems take the ports of outgoing connections (32768 and
+// up on Linux, 49152 and up elsewhere). Listening on :0 would give a port in that range. While a killed
+// server is down, an outgoing connection of any process could take that port. Then the server could not
+// restart on the same address.
 const (
 	firstPort = 15000
 	lastPort  = 31999
 )
 
-// reservePort picks a port of 127.0.0.1 on which no program listens and that no other
-// test process has reserved. The reservation is a lock on a file, so it ends with the
-// process at the latest.
+// reservePort picks a port of 127.0.0.1 on which no program listens and that no other test process has
+// reserved. The reservation is a lock on a file, so it ends when this process ends, unless release ends it
+// earlier.
 func reservePort() (port int, release func(), err error) {
 	dir := filepath.Join(os.TempDir(), "fencelock-testenv-ports-"+strconv.Itoa(os.Getuid()))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -49,7 +49,8 @@ func reservePort() (port int, release func(), err error) {
 // errPortTaken marks a start that failed because of its port.
 var errPortTaken = errors.New("port taken")
 
-// onFreePort calls start again, for another port, if a program took the port meanwhile.
+// onFreePort calls start again, up to five times in all, while another program has taken the port that start
+// chose.
 func onFreePort[T any](start func() (T, error)) (server T, err error) {
 	for range 5 {
 		if server, err = start(); !errors.Is(err, errPortTaken) {
@@ -59,7 +60,7 @@ func onFreePort[T any](start func() (T, error)) (server T, err error) {
 	return server, err
 }
 
-// listenable says whether a server could listen on the port now.
+// listenable reports whether a server could listen on the port now.
 func listenable(port int) bool {
 	l, err := net.Listen("tcp", localAddr(port))
 	if err != nil {
@@ -108,7 +109,7 @@ func flock(path string, how int) (unlock func(), err error) {
 	return nil, fmt.Errorf("lock %s: %w", path, err)
 }
 
-// FreePort is a port of 127.0.0.1 that no other test gets while this one runs.
+// FreePort returns a port of 127.0.0.1 that no other test gets while this test runs.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	port, release, err := reservePort()

@@ -15,11 +15,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// EnvDatabaseURL names the environment variable with the URL of a PostgreSQL
-// server on which tests may make databases and roles: a superuser's.
+// EnvDatabaseURL names the environment variable with the URL of a superuser on a PostgreSQL server on which
+// tests may make databases and roles.
 const EnvDatabaseURL = "FENCELOCK_TEST_DATABASE_URL"
 
-// PG is a PostgreSQL database of a test's own.
+// PG is a PostgreSQL database that belongs to one test.
 type PG struct {
 	control
 	database string
@@ -27,12 +27,12 @@ type PG struct {
 	owner    *url.Userinfo
 }
 
-// sharedServer is this process's server for databases of single tests. It
-// ends with the process.
+// sharedServer is the server on which single tests of this process have a database each. It ends with the
+// process.
 var sharedServer = sync.OnceValues(func() (*own, error) { return launchPostgres(fastAndLoose(), nil) })
 
-// Postgres makes a fresh database on a server that this process's tests share.
-// The server does not sync to disk; for tests that kill it, see [StartPostgres].
+// Postgres makes a new database on a server that the tests of this process share. The server does not sync to
+// disk; for tests that kill it, see [StartPostgres].
 func Postgres(t testing.TB) *PG {
 	t.Helper()
 	NeedsServer(t)
@@ -47,9 +47,8 @@ func Postgres(t testing.TB) *PG {
 	return newDatabase(t, admin, nil)
 }
 
-// StartPostgres starts a server for this test alone, with a fresh database. It
-// syncs to disk, and can be killed, restarted and frozen. Env, as name=value, is
-// added to its environment.
+// StartPostgres starts a server for this test alone, with a new database. The server syncs to disk, and can
+// be killed, restarted and frozen. Env, as name=value, is added to its environment.
 func StartPostgres(t testing.TB, env ...string) *PG {
 	t.Helper()
 	NeedsServer(t)
@@ -86,7 +85,7 @@ func newDatabase(t testing.TB, admin string, srv *own) *PG {
 	return pg
 }
 
-// drop removes the database and its owner from a server that lives on.
+// drop removes the database and its owner from a server that continues to run.
 func (pg *PG) drop() {
 	err := pg.adminExec(
 		fmt.Sprintf("DROP DATABASE IF EXISTS %s WITH (FORCE)", pg.database),
@@ -113,11 +112,11 @@ func (pg *PG) adminExec(statements ...string) (err error) {
 	return nil
 }
 
-// URL is the database's URL for a superuser.
+// URL returns the database's URL for a superuser.
 func (pg *PG) URL() string { return pg.url(nil) }
 
-// OwnerURL is the database's URL for the role that owns it and has no other
-// right, as a service in production would have.
+// OwnerURL returns the database's URL for the role that owns it and has no other right, like the role of a
+// service in production.
 func (pg *PG) OwnerURL() string { return pg.url(pg.owner) }
 
 func (pg *PG) url(user *url.Userinfo) string {
@@ -132,7 +131,7 @@ func (pg *PG) url(user *url.Userinfo) string {
 	return u.String()
 }
 
-// answers returns nil once the server takes connections.
+// answers returns nil if the server accepts connections.
 func answers(adminURL string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()

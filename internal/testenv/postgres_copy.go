@@ -22,7 +22,7 @@ func (pg *PG) Standby() *PG {
 // Backup is a copy of a server's data.
 type Backup struct {
 	of  *PG
-	dir string // of the copy
+	dir string // the folder with the copy
 }
 
 // Backup copies the data of a server that [StartPostgres] started, with options of
@@ -63,9 +63,9 @@ func (b *Backup) take(options []string) (err error) {
 	return nil
 }
 
-// Restore starts a server on the backup, which ends with the test. Without the
-// recovery configuration of a standby it ends its recovery at once, as a restore to the
-// point in time of the backup does. A backup can be restored once.
+// Restore starts a server on the backup. It ends with the test. Unless the backup has the recovery
+// configuration of a standby, the server ends its recovery at once, as after a restore to the point in time
+// of the backup. A backup can be restored once.
 func (b *Backup) Restore() *PG {
 	b.of.t.Helper()
 	srv, err := startOwn("Postgres", b.prepare)
@@ -78,7 +78,7 @@ func (b *Backup) Restore() *PG {
 	return &copied
 }
 
-// recovered returns nil once a server has ended its recovery. It answers before.
+// recovered returns nil if a server has ended its recovery. A server accepts connections before that.
 func recovered(adminURL string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// fastAndLoose are the settings of a server whose data need not survive it, and
-// whose databases may replicate one another.
+// fastAndLoose returns the settings of a server whose data may be lost in a crash, and whose databases can
+// replicate to each other.
 func fastAndLoose() []string {
 	return []string{
 		"fsync=off", "synchronous_commit=off", "full_page_writes=off",
@@ -25,12 +25,12 @@ func launchPostgres(settings, env []string) (*own, error) {
 	})
 }
 
-// pgAdmin is the URL of the superuser.
+// pgAdmin returns the URL of the superuser.
 func pgAdmin(s *own) string {
 	return fmt.Sprintf("postgres://postgres@%s/postgres?sslmode=disable", s.addr())
 }
 
-// newPostgresServer prepares a server, which does not run yet.
+// newPostgresServer prepares a server, which is not started yet.
 func newPostgresServer(dir string, port int, settings, env []string) (server, error) {
 	prog, err := findPostgres()
 	if err != nil {

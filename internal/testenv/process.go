@@ -21,21 +21,21 @@ const signalEvery = 250 * time.Millisecond
 // server is one server program that can be started again and again on the
 // same data: a local process or a container.
 type server interface {
-	// start begins a new incarnation; it need not answer yet.
+	// start begins a new incarnation. It need not respond yet.
 	start() error
-	// exited is closed when the incarnation started last has ended.
+	// exited returns a channel that is closed when the present incarnation has ended.
 	exited() <-chan struct{}
-	// kill ends it at once (SIGKILL), frozen or not, and waits.
+	// kill ends the server at once (SIGKILL), even if it is frozen, and waits for its end.
 	kill() error
-	// stop ends it in order and waits.
+	// stop shuts the server down gracefully, and waits for its end.
 	stop() error
-	// freeze stops its execution; sockets stay open and send nothing.
+	// freeze stops the server's execution. Its sockets stay open and send nothing.
 	freeze() error
-	// thaw continues it.
+	// thaw continues a frozen server.
 	thaw() error
-	// logs returns what all its incarnations printed.
+	// logs returns the output of all its incarnations.
 	logs() string
-	// close releases what outlives an ended incarnation.
+	// close releases resources that outlive an ended incarnation.
 	close() error
 }
 
@@ -47,9 +47,9 @@ type process struct {
 	dir  string   // its folder: log and reap script
 	cred *syscall.Credential
 
-	stopSignal  syscall.Signal // an orderly end
-	reapSignal  syscall.Signal // the end when the test process is gone
-	withWorkers bool           // freeze its child processes too
+	stopSignal  syscall.Signal // the signal for a graceful end
+	reapSignal  syscall.Signal // the signal that ends it after the test process has died
+	withWorkers bool           // freezing also stops its child processes
 
 	cmd  *exec.Cmd
 	done chan struct{}
@@ -61,14 +61,14 @@ func (p *process) start() error {
 		return err
 	}
 	cmd := p.command(p.path, p.args...)
-	// A file, not a pipe: with a pipe, Wait would also wait for grandchildren.
+	// The output goes to a file, because with a pipe Wait would also wait for grandchildren.
 	cmd.Stdout, cmd.Stderr = log, log
 	dieWithParent(cmd.SysProcAttr, p.reapSignal)
 
 	started, done := make(chan error, 1), make(chan struct{})
 	go func() {
-		// The kernel's parent-death signal goes off when the *thread* that forked
-		// ends, so that thread is kept until the child has ended.
+		// The kernel sends the parent-death signal when the *thread* that forked ends. So that thread is kept
+		// until the child has ended.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		defer func() { _ = log.Close() }()
@@ -102,8 +102,7 @@ func (p *process) kill() error { return p.end(syscall.SIGKILL) }
 
 func (p *process) stop() error { return p.end(p.stopSignal) }
 
-// end sends the signal and waits for the end; a server that is down already is
-// no error.
+// end sends the signal and waits until the server has ended. It returns nil if the server is down already.
 func (p *process) end(sig syscall.Signal) error {
 	if p.cmd == nil {
 		return nil
@@ -123,8 +122,8 @@ func (p *process) end(sig syscall.Signal) error {
 				return err
 			}
 		}
-		// A stopped process acts on SIGKILL only, and the stopped workers of a
-		// killed one would stay forever.
+		// A stopped process acts on no signal except SIGKILL, and stopped workers would outlive their killed
+		// parent.
 		for _, w := range append(workers, pid) {
 			_ = syscall.Kill(w, syscall.SIGCONT)
 		}
@@ -137,7 +136,7 @@ func (p *process) freeze() error {
 	if err := stopProcess(pid); err != nil {
 		return err
 	}
-	// The parent first: once it is stopped it starts no more workers.
+	// The parent is stopped first, because a stopped parent starts no more workers.
 	for _, w := range p.workers(pid) {
 		if err := stopProcess(w); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return err
@@ -146,7 +145,7 @@ func (p *process) freeze() error {
 	return nil
 }
 
-// stopProcess stops a process and waits until it really is stopped.
+// stopProcess stops a process and waits until the stop has taken effect.
 func stopProcess(pid int) error {
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		return err
@@ -157,12 +156,12 @@ func stopProcess(pid int) error {
 func (p *process) thaw() error {
 	pid := p.cmd.Process.Pid
 	for _, w := range p.workers(pid) {
-		_ = syscall.Kill(w, syscall.SIGCONT) // one that has ended needs no thawing
+		_ = syscall.Kill(w, syscall.SIGCONT) // a worker that has ended need not be thawed
 	}
 	return syscall.Kill(pid, syscall.SIGCONT)
 }
 
-// workers lists the child processes that share the server's fate.
+// workers lists the child processes that are frozen, thawed and ended together with the server.
 func (p *process) workers(pid int) []int {
 	if !p.withWorkers {
 		return nil

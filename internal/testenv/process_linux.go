@@ -12,14 +12,14 @@ import (
 // dieWithParent makes the kernel send sig to the child when the test process dies.
 func dieWithParent(attr *syscall.SysProcAttr, sig syscall.Signal) { attr.Pdeathsig = sig }
 
-// stopped returns nil once the process executes nothing.
+// stopped returns nil if the process is stopped or has ended.
 func stopped(pid int) error {
 	state, _, err := procStat(pid)
 	if err != nil {
 		return err
 	}
 	if state == 'Z' {
-		return nil // ended before the signal came: it does nothing any more
+		return nil // it ended before the signal came
 	}
 	if state != 'T' {
 		return fmt.Errorf("process %d is in state %c, not stopped", pid, state)

@@ -10,11 +10,11 @@ import (
 	"syscall"
 )
 
-// dieWithParent does nothing where the kernel has no parent-death signal; the
-// reaper ends the child a moment later.
+// dieWithParent does nothing, because the kernel has no parent-death signal. The reaper ends the child a
+// moment later.
 func dieWithParent(*syscall.SysProcAttr, syscall.Signal) {}
 
-// stopped takes the signal's delivery for its effect.
+// stopped always returns nil: without /proc, the process counts as stopped when the signal is delivered.
 func stopped(int) error { return nil }
 
 // childrenOf lists the processes whose parent is pid.

@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-// Prometheus is a Prometheus of a test's own.
+// Prometheus is a Prometheus that belongs to one test.
 type Prometheus struct{ webProxy }
 
-// StartPrometheus starts a Prometheus with the configuration, which may name the file
-// rules.yaml, and these rules. It is unpacked from Debian's package (see Unpacked).
+// StartPrometheus starts a Prometheus with the configuration, and with the rules in the file rules.yaml,
+// which the configuration may name. The program comes from Debian's package (see Unpacked).
 func StartPrometheus(t testing.TB, config, rules string) *Prometheus {
 	t.Helper()
 	NeedsServer(t)

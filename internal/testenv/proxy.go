@@ -16,16 +16,15 @@ type Cut int
 const (
 	// CutNone lets everything through.
 	CutNone Cut = iota
-	// CutRefuse closes connections as soon as they are made, as a host whose
-	// service is down does.
+	// CutRefuse closes connections as soon as they are made, like a host whose service is down.
 	CutRefuse
-	// CutBlackhole takes connections and bytes and delivers nothing, as a
-	// network that loses packets does. What was sent stays lost.
+	// CutBlackhole accepts connections and bytes and delivers nothing, like a network that loses packets.
+	// Bytes that were sent during the cut stay lost.
 	CutBlackhole
 )
 
-// Proxy forwards connections between clients and a server, and disturbs them as its
-// methods say. All methods may be called from any goroutine.
+// Proxy forwards connections between clients and a server. Its methods disturb them, and may be called from
+// any goroutine.
 type Proxy struct {
 	listener net.Listener
 	running  sync.WaitGroup
@@ -37,7 +36,7 @@ type Proxy struct {
 	mute    bool // replies are lost
 	delay   time.Duration
 	pairs   map[*pair]struct{}
-	healing chan struct{} // closed when a cut or a delay is changed
+	healing chan struct{} // closed, and then replaced, when a setting changes
 }
 
 // pair is one client's connection and its connection to the server.
@@ -64,11 +63,10 @@ func StartProxy(t testing.TB, target string) *Proxy {
 // Addr is the address that clients use instead of the server's.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Delay holds every piece of data back for d, in each direction, from now on;
-// zero ends that.
+// Delay holds back every piece of data for d from now on, in each direction; 0 ends the delay.
 func (p *Proxy) Delay(d time.Duration) { p.change(func() { p.delay = d }) }
 
-// Cut cuts the server off, or lets it back on with [CutNone].
+// Cut cuts the server off; CutNone ends the cut.
 func (p *Proxy) Cut(how Cut) {
 	p.change(func() { p.cut = how })
 	if how == CutRefuse {
@@ -76,8 +74,7 @@ func (p *Proxy) Cut(how Cut) {
 	}
 }
 
-// DropReplies lets requests reach the server and loses what it answers, while
-// on is true.
+// DropReplies lets requests reach the server, and drops the server's replies, while on is true.
 func (p *Proxy) DropReplies(on bool) { p.change(func() { p.mute = on }) }
 
 // Reset breaks all connections that are open now, with a TCP reset towards the client.
@@ -86,20 +83,20 @@ func (p *Proxy) Reset() {
 	defer p.mu.Unlock()
 	for pr := range p.pairs {
 		if tcp, ok := pr.client.(*net.TCPConn); ok {
-			_ = tcp.SetLinger(0) // what makes closing a reset
+			_ = tcp.SetLinger(0) // makes closing a reset
 		}
 		pr.close()
 	}
 }
 
-// Retarget sends new connections to another target and resets those that are
-// open, as a virtual address does that moves to another host.
+// Retarget connects new clients to another target and resets the open connections, like a virtual address
+// that moves to another host.
 func (p *Proxy) Retarget(target string) {
 	p.change(func() { p.target = target })
 	p.Reset()
 }
 
-// change changes the settings and wakes whoever waits under the old ones.
+// change changes the settings, and wakes data that is being held back.
 func (p *Proxy) change(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -118,7 +115,7 @@ func (p *Proxy) serve() {
 	}
 }
 
-// connect joins a client to the server and copies until one of them is gone.
+// connect connects a client to the server, and copies data until both directions have ended.
 func (p *Proxy) connect(client net.Conn) {
 	defer func() { _ = client.Close() }()
 	target, refuses := p.where()
@@ -141,14 +138,15 @@ func (p *Proxy) connect(client net.Conn) {
 	copying.Wait()
 }
 
-// where says whereto a new connection goes, and whether it is refused.
+// where returns the target of a new connection, and whether the connection is refused.
 func (p *Proxy) where() (target string, refuses bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.target, p.cut == CutRefuse
 }
 
-// add registers a pair, unless it came too late.
+// add registers a pair. It returns false if the proxy has been closed, cut or retargeted since the pair was
+// connected.
 func (p *Proxy) add(pr *pair, target string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -165,7 +163,7 @@ func (p *Proxy) remove(pr *pair) {
 	delete(p.pairs, pr)
 }
 
-// copy carries data one way until either side ends, and then ends both.
+// copy copies data in one direction until either side ends, and then closes both.
 func (p *Proxy) copy(pr *pair, to io.Writer, from io.Reader, reply bool) {
 	defer pr.close()
 	buf := make([]byte, 32<<10)
@@ -181,7 +179,7 @@ func (p *Proxy) copy(pr *pair, to io.Writer, from io.Reader, reply bool) {
 	}
 }
 
-// passes holds one piece of data back for the delay and says whether it is delivered.
+// passes holds back one piece of data for the delay, and returns whether to deliver it.
 func (p *Proxy) passes(reply bool) bool {
 	p.mu.Lock()
 	delay, healing := p.delay, p.healing

@@ -15,8 +15,8 @@ type Python struct {
 	Version string // "3.11"
 }
 
-// Pythons are the interpreters of Python 3.9 and newer on this machine, one of each version; one is
-// installed if there is none and that is possible. If it is not, the test is skipped and says so; it fails if CI is set.
+// Pythons returns the interpreters of Python 3.9 and newer on this machine, one of each version. If there is
+// none, it installs one. If it cannot, the test is skipped with a message; it fails if CI is set.
 func Pythons(t testing.TB) (found []Python) {
 	t.Helper()
 	if err := awaitInstall(); err != nil {
@@ -35,8 +35,8 @@ func Pythons(t testing.TB) (found []Python) {
 	return found
 }
 
-// findPythons finds the paths of the interpreters themselves: what is called python3 may be a
-// script of a version manager, which takes ten times as long to start.
+// findPythons finds the interpreters' own executables, because the python3 in PATH may be a script of a
+// version manager, which starts ten times as slowly.
 func findPythons() (found []Python) {
 	candidates := []string{"python3", "/usr/bin/python3"}
 	for minor := 9; minor <= 20; minor++ {
@@ -56,9 +56,9 @@ func findPythons() (found []Python) {
 	return found
 }
 
-// PythonWith is an interpreter that can import all the named modules, each with its Debian
-// package, which is installed if that is possible. If it is not, the test is skipped
-// and says so; it fails if CI is set.
+// PythonWith returns the path of an interpreter that can import all the named modules, each given with its
+// Debian package. It installs the packages if necessary. If it cannot, the test is skipped with a message; it
+// fails if CI is set.
 func PythonWith(t testing.TB, modules map[string]string) (path string) {
 	t.Helper()
 	var names, packages []string
@@ -87,8 +87,8 @@ func PythonWith(t testing.TB, modules map[string]string) (path string) {
 	return path
 }
 
-// Installed is the path of a program, from a Debian package that is installed if that is
-// possible. If it is not, the test is skipped and says so; it fails if CI is set.
+// Installed returns the path of a program. If the program is missing, Installed installs its Debian package.
+// If it cannot, the test is skipped with a message; it fails if CI is set.
 func Installed(t testing.TB, name, pkg string) (path string) {
 	t.Helper()
 	there := func() bool {
@@ -107,7 +107,7 @@ func Installed(t testing.TB, name, pkg string) (path string) {
 	return path
 }
 
-// notRun skips the test, or fails it where everything has to be installed.
+// notRun skips the test, or fails it if CI is set.
 func notRun(t testing.TB, why string) {
 	t.Helper()
 	if os.Getenv("CI") != "" {

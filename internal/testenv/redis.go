@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	// readyWithin bounds how long a server may take until it answers.
+	// readyWithin bounds how long a server may take until it responds.
 	readyWithin = time.Minute
 	// commandWithin bounds one of testenv's own commands to a server.
 	commandWithin = 10 * time.Second
 )
 
-// Redis is one Redis server of a test's own.
+// Redis is a Redis server that belongs to one test.
 type Redis struct {
 	control
 	config redisConfig
@@ -35,14 +35,13 @@ type Redis struct {
 	admin  *redis.Client
 }
 
-// StartRedis starts a Redis node and returns once it answers.
+// StartRedis starts a Redis node and returns when it responds.
 func StartRedis(t testing.TB, opts ...RedisOption) *Redis {
 	t.Helper()
 	return StartRedisN(t, 1, opts...)[0]
 }
 
-// StartRedisN starts n independent Redis nodes, all with the same options, and
-// returns once all answer.
+// StartRedisN starts n independent Redis nodes with the same options, and returns when all respond.
 func StartRedisN(t testing.TB, n int, opts ...RedisOption) []*Redis {
 	t.Helper()
 	NeedsServer(t)
@@ -103,7 +102,7 @@ func newRedis(t testing.TB, config redisConfig, addr string) *Redis {
 	return r
 }
 
-// newRedisServer prepares the server for a folder that holds redis.conf.
+// newRedisServer prepares the server for a folder that contains redis.conf.
 func newRedisServer(prog program, dir string, port int, env []string) (server, error) {
 	if prog.pool != nil {
 		return redisContainer(prog.pool, dir, port, env)
@@ -123,11 +122,17 @@ func (r *Redis) writeFiles(port int) error {
 		}
 		r.tls = config
 	}
+	if r.config.users != nil {
+		users := strings.Join(append(r.config.users, adminLine), "\n") + "\n"
+		if err := os.WriteFile(filepath.Join(r.dir, usersFile), []byte(users), 0o600); err != nil {
+			return err
+		}
+	}
 	text := r.config.file(r.dir, r.prog, port)
 	return os.WriteFile(filepath.Join(r.dir, "redis.conf"), []byte(text), 0o600)
 }
 
-// awaitReady waits until the node has loaded its data and answers.
+// awaitReady waits until the node has loaded its data and responds.
 func (r *Redis) awaitReady() error {
 	var early error
 	err := poll(readyWithin, func() error {
@@ -142,8 +147,7 @@ func (r *Redis) awaitReady() error {
 	return errors.Join(early, err)
 }
 
-// ready returns nil once the node answers and, if it was started as a replica,
-// is in step with its master.
+// ready returns nil if the node responds and, if it was started as a replica, has its master's data.
 func (r *Redis) ready() error {
 	if err := r.do("ping").Err(); err != nil {
 		return err
@@ -154,7 +158,7 @@ func (r *Redis) ready() error {
 	return nil
 }
 
-// earlyExit explains a server that ended instead of answering.
+// earlyExit explains why a server exited instead of responding.
 func (r *Redis) earlyExit() error {
 	logs := r.srv.logs()
 	err := fmt.Errorf("redis-server ended at once; it printed:\n%s", tail(logs, 15))
@@ -164,15 +168,15 @@ func (r *Redis) earlyExit() error {
 	return err
 }
 
-// do gives one command as testenv's own user.
+// do executes a command as testenv's own user.
 func (r *Redis) do(args ...any) *redis.Cmd {
 	ctx, cancel := context.WithTimeout(context.Background(), commandWithin)
 	defer cancel()
 	return r.admin.Do(ctx, args...)
 }
 
-// newClient makes a client that reports the truth: no retries, no commands of
-// its own, and a caller's deadline is kept.
+// newClient makes a client that hides nothing from the test: it does not retry, sends no commands of its own,
+// and obeys the caller's deadline.
 func (r *Redis) newClient(user, password string) *redis.Client {
 	if user == "default" && password == "" {
 		user = ""
@@ -191,7 +195,7 @@ func (r *Redis) close() {
 	}
 	_ = r.admin.Close()
 	err := errors.Join(r.srv.kill(), r.srv.close())
-	err = errors.Join(err, poll(exitWithin, func() error { return os.RemoveAll(r.dir) })) // a child that saves may still write
+	err = errors.Join(err, poll(exitWithin, func() error { return os.RemoveAll(r.dir) })) // a child that writes a snapshot may still be running
 	if err != nil {
 		r.t.Errorf("testenv: clean up Redis %s: %v", r.addr, err)
 	}
@@ -203,17 +207,16 @@ func tail(text string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
-// Addr is the node's address as host:port. It stays the same over restarts.
+// Addr returns the node's address as host:port. A restart does not change it.
 func (r *Redis) Addr() string { return r.addr }
 
-// port is the port without the host.
+// port returns the port without the host.
 func (r *Redis) port() string {
 	_, port, _ := strings.Cut(r.addr, ":")
 	return port
 }
 
-// URL is the node's address with its credentials: a redis:// or rediss:// URL
-// of database 0.
+// URL returns a redis:// or rediss:// URL of database 0 on the node, with the credentials.
 func (r *Redis) URL() string {
 	u := url.URL{Scheme: "redis", Host: r.addr, Path: "/0"}
 	if r.tls != nil {
@@ -225,19 +228,19 @@ func (r *Redis) URL() string {
 	return u.String()
 }
 
-// Client makes a client of the test's own user, closed when the test ends. It
-// never retries and keeps the deadlines of the contexts given to it.
+// Client makes a client of the test's own user, which is closed at the end of the test. The client never
+// retries, and obeys the deadlines of its contexts.
 func (r *Redis) Client() *redis.Client {
 	c := r.newClient(r.config.user, r.config.password)
 	r.t.Cleanup(func() { _ = c.Close() })
 	return c
 }
 
-// TLSConfig trusts the node's certificate; nil for a node without TLS.
+// TLSConfig returns a configuration that trusts the node's certificate; nil for a node without TLS.
 func (r *Redis) TLSConfig() *tls.Config { return r.tls.Clone() }
 
-// CAFile is the path of the authority's certificate in PEM, for programs that
-// want a file; "" for a node without TLS.
+// CAFile returns the path of the authority's certificate in PEM, for programs that read a file; "" for a node
+// without TLS.
 func (r *Redis) CAFile() string {
 	if r.tls == nil {
 		return ""
@@ -245,5 +248,12 @@ func (r *Redis) CAFile() string {
 	return filepath.Join(r.dir, certFile)
 }
 
-// KeyFile is the path of the key of the authority's certificate, which also serves a client.
+// KeyFile returns the path of the key of that certificate. A client may use certificate and key as its own.
 func (r *Redis) KeyFile() string { return filepath.Join(r.dir, keyFile) }
+
+// RedisAs makes a client of another user of the node, which is closed at the end of the test.
+func RedisAs(t testing.TB, node *Redis, user, password string) *redis.Client {
+	c := node.newClient(user, password)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Environment has the name of the node's data folder for commands of the docs.
+// Environment returns the node's data folder as DATA, for commands in the documentation.
 func (r *Redis) Environment() []string { return []string{"DATA=" + r.dir} }
 
 // Wipe deletes the data files of a node that is down.
@@ -22,9 +22,8 @@ func (r *Redis) Wipe() {
 	}
 }
 
-// TruncateAOF cuts the last n bytes off the append-only file of a node
-// that is down, as a power failure does to writes that were not synced.
-// More bytes than there are empty the file.
+// TruncateAOF cuts the last n bytes off the append-only file of a node that is down, like a power failure
+// before the last writes were synced. If the file is shorter, it becomes empty.
 func (r *Redis) TruncateAOF(n int64) {
 	r.t.Helper()
 	r.mustBeDown("TruncateAOF")
@@ -33,7 +32,7 @@ func (r *Redis) TruncateAOF(n int64) {
 	}
 }
 
-// truncateAOF finds the file to which Redis appended last.
+// truncateAOF truncates the file to which Redis appended last.
 func truncateAOF(dir string, n int64) error {
 	files, err := filepath.Glob(filepath.Join(dir, "*.incr.aof"))
 	if err != nil {
@@ -55,21 +54,21 @@ func truncateAOF(dir string, n int64) error {
 	return os.Truncate(filepath.Join(dir, last.Name()), max(0, last.Size()-n))
 }
 
-// FlushAll deletes all data of all databases through a FLUSHALL command.
+// FlushAll deletes all data of all databases with FLUSHALL.
 func (r *Redis) FlushAll() {
 	r.t.Helper()
 	r.command("flushall")
 }
 
-// ReplicaOf makes the node a replica of another, also over restarts, and
-// returns once it has that node's data.
+// ReplicaOf makes the node a replica of another node, and returns when it has that node's data. A restart
+// does not change the role.
 func (r *Redis) ReplicaOf(master *Redis) {
 	r.t.Helper()
 	r.role(r.prog.peerHost(), master.port())
 	Eventually(r.t, readyWithin, r.inStep)
 }
 
-// Promote makes a replica a master, also over restarts.
+// Promote makes a replica a master. A restart does not change the role.
 func (r *Redis) Promote() {
 	r.t.Helper()
 	r.role("no", "one")
@@ -84,7 +83,7 @@ func (r *Redis) role(host, port string) {
 	r.command("config", "rewrite")
 }
 
-// inStep returns nil once a replica has its master's data.
+// inStep returns nil if a replica is connected to its master and has its data.
 func (r *Redis) inStep() error {
 	info, err := r.do("info", "replication").Text()
 	if err != nil {
@@ -96,7 +95,7 @@ func (r *Redis) inStep() error {
 	return nil
 }
 
-// command gives a command that has to succeed.
+// command sends a command, and fails the test if the command fails.
 func (r *Redis) command(args ...any) {
 	r.t.Helper()
 	if err := r.do(args...).Err(); err != nil {
@@ -104,7 +103,7 @@ func (r *Redis) command(args ...any) {
 	}
 }
 
-// mustBeDown fails a test that would change files under a running server.
+// mustBeDown fails the test if the server is running, because its files must not be changed then.
 func (r *Redis) mustBeDown(what string) {
 	r.t.Helper()
 	r.mustBeOwn(what)

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// EnvRedisAddrs names the environment variable with the Redis servers that
-// tests may use and empty: host:port, with a comma between them.
+// EnvRedisAddrs names the environment variable with Redis servers that tests may use and empty: host:port,
+// separated by commas.
 const EnvRedisAddrs = "FENCELOCK_TEST_REDIS_ADDRS"
 
-// externalWithin bounds the wait for other tests to give such servers back.
+// externalWithin bounds how long a test waits until other tests release such servers.
 const externalWithin = 5 * time.Minute
 
 // externalRedis takes n of the servers for this test alone and empties them.
@@ -40,8 +40,8 @@ func externalRedis(t testing.TB, n int, config redisConfig, addrs []string) []*R
 	return nodes
 }
 
-// lockAddrs takes n addresses that no other test uses, or none: a test that
-// kept some while it waits for more could wait forever for another such test.
+// lockAddrs takes n addresses that no other test uses, or none. If tests kept some
+// addresses while they waited for more, they could wait for each other forever.
 func lockAddrs(t testing.TB, n int, addrs []string) ([]string, error) {
 	var taken []string
 	var unlocks []func()
@@ -63,7 +63,7 @@ func lockAddrs(t testing.TB, n int, addrs []string) ([]string, error) {
 	return nil, fmt.Errorf("other tests use the servers in %s", EnvRedisAddrs)
 }
 
-// addrLock is the path of the lock that stands for an address.
+// addrLock returns the path of the lock of an address.
 func addrLock(addr string) string {
 	sum := sha256.Sum256([]byte(strings.TrimSpace(addr)))
 	return filepath.Join(os.TempDir(), fmt.Sprintf("fencelock-testenv-addr-%d-%x", os.Getuid(), sum[:8]))

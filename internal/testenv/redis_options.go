@@ -5,22 +5,22 @@ import (
 	"strings"
 )
 
-// Persistence is what a Redis node writes to disk.
+// Persistence is the persistence setting of a Redis node.
 type Persistence int
 
 // The persistence modes.
 const (
-	// PersistNone keeps everything in memory; a restart comes back empty.
+	// PersistNone keeps everything in memory; after a restart the node is empty.
 	PersistNone Persistence = iota
-	// PersistRDB writes snapshots, at the latest at an orderly end.
+	// PersistRDB writes snapshots, at the latest at a graceful shutdown.
 	PersistRDB
 	// PersistAOFEverysec logs every write and syncs once a second.
 	PersistAOFEverysec
-	// PersistAOFAlways logs every write and syncs before it answers.
+	// PersistAOFAlways logs every write, and syncs it before the reply.
 	PersistAOFAlways
 )
 
-// config is the mode in redis.conf's words.
+// config returns the lines of redis.conf for the mode.
 func (p Persistence) config() []string {
 	switch p {
 	case PersistRDB:
@@ -42,11 +42,12 @@ type redisConfig struct {
 	user        string // "default" unless WithUser
 	password    string
 	acl         []string // the named user's rules
+	users       []string // the lines of a file of users, instead of user and acl
 	tls         bool
 	replicaOf   *Redis
 	extra       []string
 	env         []string
-	custom      bool // differs from what a server from the environment can be taken for
+	custom      bool // the node has options, so no server from the environment can take its place
 }
 
 func newRedisConfig(opts []RedisOption) redisConfig {
@@ -62,7 +63,7 @@ func WithPersistence(p Persistence) RedisOption {
 	return func(c *redisConfig) { c.persistence = p }
 }
 
-// WithConfig adds lines to the end of redis.conf, where they win.
+// WithConfig adds lines to the end of redis.conf, where they override earlier ones.
 func WithConfig(lines ...string) RedisOption {
 	return func(c *redisConfig) { c.extra = append(c.extra, lines...) }
 }
@@ -72,13 +73,13 @@ func WithEnv(pairs ...string) RedisOption {
 	return func(c *redisConfig) { c.env = append(c.env, pairs...) }
 }
 
-// WithPassword asks the default user for a password.
+// WithPassword gives the default user a password.
 func WithPassword(password string) RedisOption {
 	return func(c *redisConfig) { c.password = password }
 }
 
-// WithUser switches the default user off and makes a user with the given ACL
-// rules; without rules it may do everything.
+// WithUser disables the default user, and makes a user with the given ACL rules. Without rules the user may
+// do everything.
 func WithUser(name, password string, rules ...string) RedisOption {
 	if len(rules) == 0 {
 		rules = []string{"~*", "&*", "+@all"}
@@ -86,8 +87,11 @@ func WithUser(name, password string, rules ...string) RedisOption {
 	return func(c *redisConfig) { c.user, c.password, c.acl = name, password, rules }
 }
 
-// WithTLS makes the node speak TLS only, with a certificate for 127.0.0.1 from an
-// authority made for this node; see [Redis.TLSConfig] and [Redis.CAFile].
+// WithUsers gives the node a file of users with these lines, in the form of deploy/redis/users.acl.
+func WithUsers(lines ...string) RedisOption { return func(c *redisConfig) { c.users = lines } }
+
+// WithTLS makes the node speak only TLS. Its certificate is for 127.0.0.1, from an authority that is made for
+// this node; see [Redis.TLSConfig] and [Redis.CAFile].
 func WithTLS() RedisOption { return func(c *redisConfig) { c.tls = true } }
 
 // WithReplicaOf starts the node as a replica of another.
@@ -95,20 +99,24 @@ func WithReplicaOf(master *Redis) RedisOption {
 	return func(c *redisConfig) { c.replicaOf = master }
 }
 
-// adminUser is the user by whom testenv itself gives commands where the
-// test's own user may lack the right.
-const adminUser = "testenv"
+// adminUser is the user as whom testenv itself sends commands, because the test's own user may lack the
+// rights.
+const (
+	adminUser = "testenv"
+	adminLine = "user " + adminUser + " on >" + adminUser + " ~* &* +@all"
+	usersFile = "users.acl"
+)
 
-// file is the text of redis.conf.
+// file returns the text of redis.conf.
 func (c redisConfig) file(dir string, prog program, port int) string {
 	lines := []string{
 		"bind " + prog.bind(), "protected-mode no", "daemonize no", "dir " + dir,
-		"repl-diskless-sync-delay 0", // a replica's first copy would wait five seconds for a second replica
+		"repl-diskless-sync-delay 0", // otherwise a replica's first copy would wait five seconds for a second replica
 		"maxmemory-policy noeviction",
 	}
 	lines = append(lines, c.persistence.config()...)
 	lines = append(lines, c.portLines(dir, port)...)
-	lines = append(lines, c.authLines()...)
+	lines = append(lines, c.authLines(dir)...)
 	if c.replicaOf != nil {
 		lines = append(lines, fmt.Sprintf("replicaof %s %s", prog.peerHost(), c.replicaOf.port()))
 	}
@@ -126,13 +134,14 @@ func (c redisConfig) portLines(dir string, port int) []string {
 	}
 }
 
-// authLines sets the test's user and the admin. A replica presents the
-// credentials of its master's admin.
-func (c redisConfig) authLines() []string {
-	lines := []string{
-		fmt.Sprintf("user %s on >%s ~* &* +@all", adminUser, adminUser),
-		"masteruser " + adminUser, "masterauth " + adminUser,
+// authLines returns the lines that define the test's user and the admin. A replica logs in to its master as
+// the admin.
+func (c redisConfig) authLines(dir string) []string {
+	lines := []string{"masteruser " + adminUser, "masterauth " + adminUser}
+	if c.users != nil {
+		return append(lines, "aclfile "+dir+"/"+usersFile)
 	}
+	lines = append(lines, adminLine)
 	switch {
 	case c.user != "default":
 		lines = append(lines, "user default off",

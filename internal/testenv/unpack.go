@@ -9,10 +9,9 @@ import (
 	"testing"
 )
 
-// Unpacked is a program that tests use and no user needs: the one in PATH, or
-// the file of that name in a Debian package's usr/bin, which is downloaded and
-// unpacked into a folder of the test's own, not installed. If that fails, the test is
-// skipped and says why; it fails if CI is set.
+// Unpacked returns the path of a program that tests use and users do not need: the one in PATH, or else the
+// file of that name in usr/bin of a Debian package. The package is downloaded and unpacked into a folder of
+// the test, not installed. If that fails, the test is skipped with the reason; it fails if CI is set.
 func Unpacked(t testing.TB, name, pkg string) string {
 	t.Helper()
 	if path, err := exec.LookPath(name); err == nil {

@@ -10,20 +10,20 @@ import (
 	"testing"
 )
 
-// proxyListen stands for the address in a configuration.
+// proxyListen is replaced by the address in a program's arguments and configuration.
 const proxyListen = "LISTEN"
 
-// webProgram is a reverse proxy that is installed as a Debian package.
+// webProgram describes a web server or proxy that Debian has as a package.
 type webProgram struct {
 	name, pkg string
-	file      string                    // of its configuration, in its folder
-	args      func(dir string) []string // so that it stays in the foreground, in one process
+	file      string                    // the name of the configuration file in the program's folder
+	args      func(dir string) []string // the arguments, with which it stays in the foreground as a single process
 	config    func(dir string) string
-	taken     string                          // what it prints if its port is taken
-	find      func() (path string, err error) // nil: it is installed
+	taken     string                          // the message that it prints if its port is taken
+	find      func() (path string, err error) // finds the program; nil means an installed program or the package
 }
 
-// webProxy is a running one.
+// webProxy is a running webProgram.
 type webProxy struct {
 	control
 	addr string
@@ -40,7 +40,7 @@ func startWebProxy(t testing.TB, program webProgram) webProxy {
 	return webProxy{addr: s.addr(), control: control{t: t, name: program.name + " " + s.addr(), srv: s, await: s.awaitReady}}
 }
 
-// URL is the address with http://.
+// URL returns the address with http://.
 func (p *webProxy) URL() string { return "http://" + p.addr }
 
 func (program webProgram) prepare(s *own) error {

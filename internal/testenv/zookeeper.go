@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// EnvZooKeeper names the environment variable with a Java class path of ZooKeeper and its
-// libraries, other than what is installed: of another version, say.
+// EnvZooKeeper names the environment variable with the Java class path of a ZooKeeper and its libraries. It
+// replaces the installed ZooKeeper, for example by another version.
 const EnvZooKeeper = "FENCELOCK_TEST_ZOOKEEPER"
 
 // ZooKeeper is one ZooKeeper server.
@@ -26,14 +26,14 @@ type ZooKeeper struct {
 	control
 	dir      string
 	process  *process
-	port     int // of clients
+	port     int // the port for clients
 	election [2]int
-	via      map[*ZooKeeper][2]int // the ports by which this server reaches others, if not theirs
-	lines    []*Proxy              // from and to the others
+	via      map[*ZooKeeper][2]int // the ports by which this server reaches the others, if it reaches them through lines
+	lines    []*Proxy              // the lines from and to the others
 	releases []func()
 }
 
-// sharedZooKeeper is this process's server for paths of single tests. It ends with the
+// sharedZooKeeper is the server on which single tests of this process use a path each. It ends with the
 // process, and does not sync to disk.
 var sharedZooKeeper = sync.OnceValues(func() (*ZooKeeper, error) {
 	servers, err := launchZooKeeper(1, nil, "-Dzookeeper.forceSync=no")
@@ -43,8 +43,8 @@ var sharedZooKeeper = sync.OnceValues(func() (*ZooKeeper, error) {
 	return servers[0], nil
 })
 
-// SharedZooKeeper is the address of a server that the tests of this process share: each
-// uses a path of its own. For tests that kill it, see [StartZooKeeper].
+// SharedZooKeeper returns the address of a server that the tests of this process share. Each test uses a path
+// of its own. For tests that kill the server, see [StartZooKeeper].
 func SharedZooKeeper(t testing.TB) string {
 	t.Helper()
 	NeedsServer(t)
@@ -55,16 +55,16 @@ func SharedZooKeeper(t testing.TB) string {
 	return shared.Addr()
 }
 
-// StartZooKeeper starts an ensemble of n servers for this test alone, and returns once
-// it has a leader. It syncs to disk. Each server can be killed, frozen and restarted; a
-// restart returns once that server is in the ensemble again. Flags are added to Java's.
+// StartZooKeeper starts an ensemble of n servers for this test alone, and returns when it has a leader. The
+// servers sync to disk. Each can be killed, frozen and restarted; Restart returns when the server is in the
+// ensemble again. Flags are added to the arguments of Java.
 func StartZooKeeper(t testing.TB, n int, flags ...string) []*ZooKeeper {
 	t.Helper()
 	return startZooKeeper(t, n, nil, flags...)
 }
 
-// StartZooKeeperApart starts an ensemble whose servers reach one another by lines, so that
-// [ZooKeeper.Isolate] can cut them.
+// StartZooKeeperApart starts an ensemble whose servers reach each other through lines, which
+// [ZooKeeper.Isolate] can cut.
 func StartZooKeeperApart(t testing.TB, n int, flags ...string) []*ZooKeeper {
 	t.Helper()
 	return startZooKeeper(t, n, func(target string) *Proxy { return StartProxy(t, target) }, flags...)
@@ -93,7 +93,7 @@ func startZooKeeper(t testing.TB, n int, line func(target string) *Proxy, flags 
 	return servers
 }
 
-// ZooKeeperAddrs are the servers' addresses with commas between.
+// ZooKeeperAddrs returns the servers' addresses, separated by commas.
 func ZooKeeperAddrs(servers []*ZooKeeper) string {
 	var addrs []string
 	for _, z := range servers {
@@ -102,7 +102,7 @@ func ZooKeeperAddrs(servers []*ZooKeeper) string {
 	return strings.Join(addrs, ",")
 }
 
-// ZooKeeperLeader is the server that leads now, and the others.
+// ZooKeeperLeader waits until a server leads, and returns that server and the others.
 func ZooKeeperLeader(t testing.TB, servers []*ZooKeeper) (leader *ZooKeeper, followers []*ZooKeeper) {
 	t.Helper()
 	Eventually(t, readyWithin, func() error {
@@ -122,8 +122,8 @@ func ZooKeeperLeader(t testing.TB, servers []*ZooKeeper) (leader *ZooKeeper, fol
 	return leader, followers
 }
 
-// RestartZooKeeper starts the servers of an ensemble again that do not run, and returns
-// once all are in it: one alone has no majority to join.
+// RestartZooKeeper starts those servers of an ensemble that do not run, and returns when all are in the
+// ensemble. A single server would have no majority.
 func RestartZooKeeper(t testing.TB, servers []*ZooKeeper) {
 	t.Helper()
 	for _, z := range servers {
@@ -151,18 +151,18 @@ func (z *ZooKeeper) Isolate(how Cut) {
 	}
 }
 
-// Addr is where clients connect.
+// Addr returns the address for clients.
 func (z *ZooKeeper) Addr() string { return localAddr(z.port) }
 
-// PID is the process of a server that runs.
+// PID returns the process id of a server that runs.
 func (z *ZooKeeper) PID() int { return z.process.cmd.Process.Pid }
 
-// Mode is "leader", "follower" or "standalone"; an error if it serves no clients now.
+// Mode returns "leader", "follower" or "standalone"; an error if the server serves no clients now.
 func (z *ZooKeeper) Mode() (string, error) {
 	return z.says("Mode")
 }
 
-// Requests is how many packets the server got, pings and those of testenv included.
+// Requests returns how many packets the server has received, including pings and those of testenv.
 func (z *ZooKeeper) Requests() int {
 	z.t.Helper()
 	text, err := z.says("Received")
@@ -173,7 +173,7 @@ func (z *ZooKeeper) Requests() int {
 	return n
 }
 
-// Zxid is that of the last transaction.
+// Zxid returns the id of the last transaction.
 func (z *ZooKeeper) Zxid() int64 {
 	z.t.Helper()
 	text, err := z.says("Zxid")
@@ -184,7 +184,7 @@ func (z *ZooKeeper) Zxid() int64 {
 	return n
 }
 
-// DiskBytes is what the server's data take.
+// DiskBytes returns the size of the server's data on disk.
 func (z *ZooKeeper) DiskBytes() (total int64) {
 	z.t.Helper()
 	err := filepath.WalkDir(z.dataDir(), func(_ string, entry fs.DirEntry, err error) error {
@@ -203,7 +203,7 @@ func (z *ZooKeeper) DiskBytes() (total int64) {
 	return total
 }
 
-// says is what the server says of itself.
+// says returns a value from the server's response to srvr.
 func (z *ZooKeeper) says(what string) (string, error) {
 	answer, err := fourLetters(z.Addr(), "srvr")
 	if err != nil {
@@ -225,7 +225,7 @@ func (z *ZooKeeper) Wipe() {
 	}
 }
 
-// Backup copies the data of a server that does not run; the function puts it back.
+// Backup copies the data of a server that does not run; restore copies them back.
 func (z *ZooKeeper) Backup() (restore func()) {
 	z.t.Helper()
 	data, backup := filepath.Join(z.dataDir(), "version-2"), filepath.Join(z.dir, "backup")
@@ -240,7 +240,7 @@ func (z *ZooKeeper) Backup() (restore func()) {
 	}
 }
 
-// Environment is what an operator knows of the server: DATA, where its data are.
+// Environment returns the server's data folder as DATA.
 func (z *ZooKeeper) Environment() []string { return []string{"DATA=" + z.dataDir()} }
 
 func (z *ZooKeeper) dataDir() string { return filepath.Join(z.dir, "data") }
@@ -320,7 +320,7 @@ func launchZooKeeper(n int, line func(target string) *Proxy, flags ...string) ([
 	return servers, nil
 }
 
-// setApart makes a line from each server to each other one, for each of its two ports.
+// setApart makes a line from each server to each other server, for each of that server's two ports.
 func setApart(servers []*ZooKeeper, line func(target string) *Proxy) {
 	for _, from := range servers {
 		from.via = make(map[*ZooKeeper][2]int)
@@ -356,8 +356,7 @@ func newZooKeeper() (*ZooKeeper, error) {
 	return z, nil
 }
 
-// zooConfig has ZooKeeper's own defaults for the times, since they decide what a
-// failover costs.
+// zooConfig uses ZooKeeper's own default times, because they determine how long a failover takes.
 const zooConfig = `tickTime=2000
 initLimit=10
 syncLimit=5
@@ -413,8 +412,23 @@ func findZooKeeper() (classPath, java string, err error) {
 	return classPath, java, nil
 }
 
-// localZooKeeper is the class path of an installed ZooKeeper, or "". Its manifest names
-// the libraries, except one that prints the log.
+// ZooKeeperCLI returns a folder with zkCli.sh.
+func ZooKeeperCLI(t testing.TB) (dir string) {
+	t.Helper()
+	classPath, java, err := findZooKeeper()
+	dir = t.TempDir()
+	if err == nil {
+		script := fmt.Sprintf("#!/bin/sh\nexec %s -cp %s org.apache.zookeeper.ZooKeeperMain \"$@\"\n", java, classPath)
+		err = os.WriteFile(filepath.Join(dir, "zkCli.sh"), []byte(script), 0o700)
+	}
+	if err != nil {
+		t.Fatalf("testenv: %v", err)
+	}
+	return dir
+}
+
+// localZooKeeper returns the class path of an installed ZooKeeper, or "". The manifest of its jar names the
+// libraries, except the one that prints the log.
 func localZooKeeper() string {
 	if path := os.Getenv(EnvZooKeeper); path != "" {
 		return path

@@ -1,6 +1,7 @@
 package compose
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -8,46 +9,43 @@ import (
 
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
-	"github.com/fencelock/fencelock/lockcore/redlock"
 )
 
-// Cancel is lockcore.Service's. It ends what the idempotency key has of each resource by
-// itself: a request that was lost half-way leaves some of them.
-func (s *Service) Cancel(ctx context.Context, req lockcore.AcquireRequest) ([]lockcore.LeasePart, error) {
-	wanted, err := s.underKey(ctx, req)
+// Cancel implements lockcore.Service. It ends each resource of the idempotency key separately, because a
+// request that was lost half-way may have taken only some of them.
+func (s *Service) Cancel(ctx context.Context, req lockcore.Request) ([]lockcore.LeasePart, error) {
+	wanted, err := s.underKey(&req)
 	if err != nil {
 		return nil, err
 	}
-	tokens, errs := eachWanted(ctx, s, wanted, func(r Resource, one *redlock.Request) (fencing.Token, error) { return r.Cancel(ctx, one) })
+	tokens, errs := eachWanted(ctx, s, wanted, func(r Resource, one *lockcore.Request) (fencing.Token, error) { return r.Cancel(ctx, one) })
 	var ended []lockcore.LeasePart
 	for i, token := range tokens {
-		if token == 0 {
-			continue
+		if token > 0 {
+			ended = append(ended, lockcore.LeasePart{Resource: wanted[i].Resource, Token: token})
 		}
-		ended = append(ended, lockcore.LeasePart{Resource: wanted[i].Resource, Token: token})
-		s.released(wanted[i].Resource, token)
 	}
 	return ended, first(errs, lockcore.ErrNoQuorum)
 }
 
-// ForgetPlace is lockcore.Service's.
-func (s *Service) ForgetPlace(ctx context.Context, req lockcore.AcquireRequest) error {
-	wanted, err := s.underKey(ctx, req)
+// ForgetPlace implements lockcore.Service.
+func (s *Service) ForgetPlace(ctx context.Context, req lockcore.Request) error {
+	wanted, err := s.underKey(&req)
 	if err != nil {
 		return err
 	}
-	_, errs := eachWanted(ctx, s, wanted, func(r Resource, one *redlock.Request) (struct{}, error) { return struct{}{}, r.ForgetPlace(ctx, one) })
+	_, errs := eachWanted(ctx, s, wanted, func(r Resource, one *lockcore.Request) (struct{}, error) { return struct{}{}, r.ForgetPlace(ctx, one) })
 	return first(errs, lockcore.ErrNoQuorum)
 }
 
-// Find is lockcore.Service's. It acquires only once it has seen that the key has a lease,
-// and gives back what it was granted instead, if that lease has ended meanwhile.
-func (s *Service) Find(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
-	wanted, err := s.underKey(ctx, req)
+// Find implements lockcore.Service. It first checks that the key has a lease, and only then acquires. If that
+// lease has ended in between, the acquire creates a new one, which Find releases.
+func (s *Service) Find(ctx context.Context, req lockcore.Request) (lockcore.Lease, error) {
+	wanted, err := s.underKey(&req)
 	if err != nil {
 		return lockcore.Lease{}, err
 	}
-	held, errs := eachWanted(ctx, s, wanted, func(r Resource, one *redlock.Request) (bool, error) { return r.HeldByKey(ctx, one) })
+	held, errs := eachWanted(ctx, s, wanted, func(r Resource, one *lockcore.Request) (bool, error) { return r.HeldByKey(ctx, one) })
 	if err := first(errs, lockcore.ErrNoQuorum); err != nil {
 		return lockcore.Lease{}, err
 	}
@@ -66,48 +64,53 @@ func (s *Service) Find(ctx context.Context, req lockcore.AcquireRequest) (lockco
 	case errors.Is(err, lockcore.ErrHeld):
 		return lockcore.Lease{}, lockcore.ErrNotHeld
 	case err == nil && !lease.Existing:
-		if err := s.Release(ctx, lease.ID); err != nil {
-			return lockcore.Lease{}, err
-		}
-		return lockcore.Lease{}, lockcore.ErrNotHeld
+		return lockcore.Lease{}, s.giveBack(ctx, req.Caller, lease.ID)
 	}
 	return lease, err
 }
 
-// underKey gives the requests for one resource, or slot, each that a request under an
-// idempotency key is made of. The error is a *FieldError.
-func (s *Service) underKey(ctx context.Context, req lockcore.AcquireRequest) (wanted []*redlock.Request, err error) {
+// giveBack releases an unwanted lease. It returns ErrNotHeld, or the reason why the lease may still exist.
+func (s *Service) giveBack(ctx context.Context, caller lockcore.Caller, leaseID string) error {
+	granted, err := s.Open(ctx, caller, leaseID)
+	if err == nil {
+		_, err = granted.Release(ctx)
+	}
+	return cmp.Or(err, lockcore.ErrNotHeld)
+}
+
+// underKey returns the requests of which a request under an idempotency key consists, each for one resource
+// or slot. The error is a *FieldError.
+func (s *Service) underKey(req *lockcore.Request) (wanted []*lockcore.Request, err error) {
 	if req.IdempotencyKey == "" {
 		return nil, &lockcore.FieldError{Field: "Idempotency-Key", Reason: "is required"}
 	}
-	if err := s.limits.Check(&req); err != nil {
+	if err := s.limits.Check(req); err != nil {
 		return nil, err
 	}
-	names, whole := []string{req.Resource}, redlock.Request{AcquireRequest: req, Caller: lockcore.CallerOf(ctx), Began: time.Now()}
 	switch {
 	case req.Resources != nil:
-		names = req.Resources
-	case req.Slots > 0:
-		names = lockcore.SlotNames(req.Resource, req.Slots)
-	}
-	for i, name := range names {
-		one := whole
-		one.Resource, one.Resources, one.Slots = name, nil, 0
-		if req.Resources != nil {
-			one.IdempotencyKey = keyOfPart(req.IdempotencyKey, i, name)
+		for i := range req.Resources {
+			one := req.Part(i)
+			wanted = append(wanted, &one)
 		}
-		wanted = append(wanted, &one)
+	case req.Slots > 0:
+		for _, name := range lockcore.SlotNames(req.Resource, req.Slots) {
+			one := req.Slot(name)
+			wanted = append(wanted, &one)
+		}
+	default:
+		wanted = []*lockcore.Request{req}
 	}
 	return wanted, nil
 }
 
-// eachWanted calls f for every request side by side, with what locks its resource.
-func eachWanted[T any](ctx context.Context, s *Service, wanted []*redlock.Request, f func(Resource, *redlock.Request) (T, error)) ([]T, []error) {
+// eachWanted calls f concurrently for every request, with the Resource that locks it.
+func eachWanted[T any](ctx context.Context, s *Service, wanted []*lockcore.Request, f func(Resource, *lockcore.Request) (T, error)) ([]T, []error) {
 	results, errs := make([]T, len(wanted)), make([]error, len(wanted))
 	var wg sync.WaitGroup
 	for i, one := range wanted {
 		wg.Go(func() {
-			// One after the other: all would ask the nodes at once, and no simulated run repeat.
+			// Staggered: if all queried the nodes at once, simulated runs would not be repeatable.
 			time.Sleep(time.Duration(i) * time.Microsecond)
 			results[i], errs[i] = at(ctx, s, one.Resource, func(r Resource) (T, error) { return f(r, one) })
 		})

@@ -7,26 +7,28 @@ import (
 	"github.com/fencelock/fencelock/lockcore/keyring"
 )
 
-// Open is lockcore.Service's. It returns ErrNotHeld for an id that this cluster did not seal
-// for this caller: there never was such a lease. It asks the nodes only for their secrets,
-// and only if the id's is not known.
-func (s *Service) Open(ctx context.Context, leaseID string) (lockcore.OpenedLease, error) {
-	parts, err := s.partsOf(ctx, leaseID)
+// Open implements lockcore.Service. It returns ErrNotHeld for an id that this cluster did not seal for this
+// caller: such a lease never existed. It queries the nodes only for their secrets, and only if it does not
+// know the id's key.
+func (s *Service) Open(ctx context.Context, caller lockcore.Caller, leaseID string) (lockcore.OpenedLease, error) {
+	if !caller.Valid() {
+		return nil, lockcore.ErrNoCaller
+	}
+	parts, err := s.partsOf(ctx, caller.Name(), leaseID)
 	if err != nil {
 		return nil, err
 	}
 	return &opened{Service: s, id: leaseID, parts: parts}, nil
 }
 
-// partsOf are the parts of the lease id. Errors: as for Open.
-func (s *Service) partsOf(ctx context.Context, text string) ([]keyring.LeaseID, error) {
+// partsOf returns the parts of the lease id. Errors: as for Open.
+func (s *Service) partsOf(ctx context.Context, caller, text string) ([]keyring.LeaseID, error) {
 	sealed, ok := keyring.Decode(text)
 	if !ok {
 		return nil, lockcore.ErrNotHeld
 	}
-	caller := lockcore.CallerOf(ctx)
 	parts, known := s.open(caller, sealed)
-	if !known { // the nodes may have got the key a moment ago (rule 24)
+	if !known { // the nodes may have a new key (rule 24)
 		err := s.resources.ReadRings(ctx)
 		if parts, known = s.open(caller, sealed); !known && err != nil {
 			return nil, err
@@ -38,8 +40,8 @@ func (s *Service) partsOf(ctx context.Context, text string) ([]keyring.LeaseID, 
 	return parts, nil
 }
 
-// open opens a lease id with every ring. It reports whether its key is known; parts is nil if
-// that key did not seal the id for this caller.
+// open opens a lease id with every ring. It reports whether the id's key is known. parts is nil if that key
+// did not seal the id for this caller.
 func (s *Service) open(caller string, sealed keyring.Sealed) (parts []keyring.LeaseID, known bool) {
 	for _, ring := range s.resources.Rings() {
 		parts, found := ring.OpenLease(caller, sealed)
@@ -51,9 +53,9 @@ func (s *Service) open(caller string, sealed keyring.Sealed) (parts []keyring.Le
 	return nil, known
 }
 
-// SealMessage encrypts what this server sends to the other servers of the cluster, so that
-// nobody else reads it or makes one like it; it says nothing of when that was, or how
-// often it has come. It reports false while the server does not know the cluster's secret.
+// SealMessage encrypts a message to the other servers of the cluster, so that only they can read it or make
+// one. It does not protect against old or repeated messages. It returns false while the server does not know
+// the cluster's secret.
 func (s *Service) SealMessage(text string) (sealed string, ok bool) {
 	rings := s.resources.Rings()
 	if len(rings) == 0 {
@@ -62,8 +64,8 @@ func (s *Service) SealMessage(text string) (sealed string, ok bool) {
 	return rings[0].SealMessage(text), true
 }
 
-// OpenMessage reports false for what SealMessage did not make under a secret that this
-// server knows.
+// OpenMessage decrypts a message of SealMessage. It returns false for any other text, and for a secret that
+// this server does not know.
 func (s *Service) OpenMessage(sealed string) (text string, ok bool) {
 	for _, ring := range s.resources.Rings() {
 		if text, ok = ring.OpenMessage(sealed); ok {

@@ -1,6 +1,7 @@
 package compose
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -9,17 +10,17 @@ import (
 	"github.com/fencelock/fencelock/lockcore/keyring"
 )
 
-// opened is a lease whose id was opened. Of several resources it has as many parts.
+// opened is a lease whose id was opened. It has one part for each resource.
 type opened struct {
 	*Service
 	id    string
 	parts []keyring.LeaseID
 }
 
-// ID is lockcore.OpenedLease's.
+// ID implements lockcore.OpenedLease.
 func (l *opened) ID() string { return l.id }
 
-// Terms is lockcore.OpenedLease's.
+// Terms implements lockcore.OpenedLease.
 func (l *opened) Terms() lockcore.LeaseTerms {
 	terms := lockcore.LeaseTerms{Granted: l.parts[0].Acquired, MinHold: l.parts[0].MinHold}
 	for i := range l.parts {
@@ -28,12 +29,12 @@ func (l *opened) Terms() lockcore.LeaseTerms {
 	return terms
 }
 
-// Extend is lockcore.OpenedLease's. When it succeeds, no acquisition with a larger
-// token had completed when it was sent.
+// Extend implements lockcore.OpenedLease. If it succeeds, no acquisition with a larger token had completed
+// when Extend was called.
 func (l *opened) Extend(ctx context.Context, ttl time.Duration) (lockcore.Lease, error) {
 	if ttl == 0 {
 		last, err := l.Now(ctx)
-		if errors.Is(err, lockcore.ErrNotHeld) { // its TTL is no longer known
+		if errors.Is(err, lockcore.ErrNotHeld) { // the last TTL is no longer known
 			return lockcore.Lease{}, l.endAll(ctx)
 		}
 		if err != nil {
@@ -56,25 +57,30 @@ func (l *opened) Extend(ctx context.Context, ttl time.Duration) (lockcore.Lease,
 	return extended, nil
 }
 
-// endAll ends what is left of a lease, before its holder is told that it has ended:
-// no part of it stays locked, and none can be extended (rule 5). It returns ErrNotHeld, or
-// a *QuorumError while a part may be left.
+// endAll releases the remaining parts of a lease before its holder learns that the lease has ended. Afterwards
+// no part is locked, and none can be extended (rule 5). It returns an *EndedError.
 func (l *opened) endAll(ctx context.Context) error {
-	if err := l.Release(ctx); err != nil {
-		return err
+	ended, err := l.Release(ctx)
+	return &lockcore.EndedError{Ended: ended, Err: cmp.Or(err, lockcore.ErrNotHeld)}
+}
+
+// Release implements lockcore.OpenedLease. After a *QuorumError the release continues in the background, and
+// the lease ends at its TTL at the latest. If one part has no quorum and another has ended, Release returns
+// the *QuorumError, so that the caller repeats it.
+func (l *opened) Release(ctx context.Context) ([]lockcore.LeasePart, error) {
+	parts, errs := eachOf(l.parts, func(id keyring.LeaseID) (lockcore.LeasePart, error) {
+		return lockcore.LeasePart{Resource: id.Resource, Token: id.Token}, l.releasePart(ctx, id)
+	})
+	ended := parts[:0]
+	for i, part := range parts {
+		if errs[i] == nil {
+			ended = append(ended, part)
+		}
 	}
-	return lockcore.ErrNotHeld
+	return ended, first(errs, lockcore.ErrNoQuorum, lockcore.ErrNotHeld)
 }
 
-// Release is lockcore.OpenedLease's. After a *QuorumError the release continues in the
-// background; the lease ends with its TTL at the latest. A part without a quorum counts more
-// than one that has ended: the release is to be repeated.
-func (l *opened) Release(ctx context.Context) error {
-	_, errs := eachOf(l.parts, func(id keyring.LeaseID) (struct{}, error) { return struct{}{}, l.releasePart(ctx, id) })
-	return first(errs, lockcore.ErrNoQuorum, lockcore.ErrNotHeld)
-}
-
-// Now is lockcore.OpenedLease's. The validity counts from now.
+// Now implements lockcore.OpenedLease. The validity counts from now.
 func (l *opened) Now(ctx context.Context) (lockcore.Lease, error) {
 	leases, errs := l.eachPart(ctx, l.parts, func(r Resource, id keyring.LeaseID) (lockcore.Lease, error) { return r.Lease(ctx, id) })
 	if err := first(errs, lockcore.ErrNotHeld, lockcore.ErrNoQuorum); err != nil {
@@ -83,13 +89,13 @@ func (l *opened) Now(ctx context.Context) (lockcore.Lease, error) {
 	return together(l.id, leases), nil
 }
 
-// End is lockcore.OpenedLease's. Of a lease of several resources it looks at the first.
+// End implements lockcore.OpenedLease. For a lease of several resources it inspects the first one.
 func (l *opened) End(ctx context.Context) (lockcore.End, error) {
 	return at(ctx, l.Service, l.parts[0].Resource, func(r Resource) (lockcore.End, error) { return r.EndOf(ctx, l.parts[0]) })
 }
 
-// extendAll extends the parts of a lease, and returns it without its id. A part that has
-// ended counts more than one without a quorum: the lease has ended.
+// extendAll extends the parts of a lease, and returns the lease without its id. If one part has ended and
+// another has no quorum, it returns the error of the ended part, because the lease has ended.
 func (s *Service) extendAll(ctx context.Context, parts []keyring.LeaseID, ttl time.Duration) (lockcore.Lease, error) {
 	leases, errs := s.eachPart(ctx, parts, func(r Resource, id keyring.LeaseID) (lockcore.Lease, error) { return r.Extend(ctx, id, ttl) })
 	if err := first(errs, lockcore.ErrNotHeld, lockcore.ErrMaxHold, lockcore.ErrNoQuorum); err != nil {
@@ -100,57 +106,17 @@ func (s *Service) extendAll(ctx context.Context, parts []keyring.LeaseID, ttl ti
 
 func (s *Service) releasePart(ctx context.Context, id keyring.LeaseID) error {
 	tried := false
-	err := s.resources.At(ctx, id.Resource, func(r Resource) error {
+	return s.resources.At(ctx, id.Resource, func(r Resource) error {
 		err := r.Release(ctx, id, keepTaken(id))
 		if tried && errors.Is(err, lockcore.ErrNotHeld) {
-			return nil // the lease was ended where it was before it moved
+			return nil // the lease ended at its old node set before its resource moved
 		}
 		tried = true
 		return err
 	})
-	if err == nil {
-		s.released(id.Resource, id.Token)
-	}
-	return err
 }
 
-// keepTaken is for how long a resource that is released now stays taken (rule 27).
+// keepTaken returns for how long a resource that is released now stays locked (rule 27).
 func keepTaken(id keyring.LeaseID) time.Duration {
 	return min(max(0, id.MinHold-time.Since(id.Acquired)), id.MinHold).Truncate(time.Millisecond)
-}
-
-// Extend opens the lease id, and extends its lease. Errors: of Open and of OpenedLease.Extend.
-func (s *Service) Extend(ctx context.Context, leaseID string, ttl time.Duration) (lockcore.Lease, error) {
-	l, err := s.Open(ctx, leaseID)
-	if err != nil {
-		return lockcore.Lease{}, err
-	}
-	return l.Extend(ctx, ttl)
-}
-
-// Release opens the lease id, and releases its lease. Errors: of Open and of OpenedLease.Release.
-func (s *Service) Release(ctx context.Context, leaseID string) error {
-	l, err := s.Open(ctx, leaseID)
-	if err != nil {
-		return err
-	}
-	return l.Release(ctx)
-}
-
-// Lease opens the lease id, and returns its lease as it is now. Errors: of Open and of OpenedLease.Now.
-func (s *Service) Lease(ctx context.Context, leaseID string) (lockcore.Lease, error) {
-	l, err := s.Open(ctx, leaseID)
-	if err != nil {
-		return lockcore.Lease{}, err
-	}
-	return l.Now(ctx)
-}
-
-// EndOf opens the lease id, and returns how its lease ended. Errors: of Open and of OpenedLease.End.
-func (s *Service) EndOf(ctx context.Context, leaseID string) (lockcore.End, error) {
-	l, err := s.Open(ctx, leaseID)
-	if err != nil {
-		return lockcore.EndUnknown, err
-	}
-	return l.End(ctx)
 }

@@ -1,6 +1,6 @@
-// Package compose makes a lock service of something that locks one resource: it checks
-// requests, seals and opens lease ids, and takes several resources as one lease, all or
-// none. It has no knowledge of nodes or of how a resource finds them.
+// Package compose builds a lock service from a component that locks one resource. It checks requests, seals
+// and opens lease ids, and takes several resources as one lease, all or none. It knows nothing of nodes or of
+// how a resource finds them.
 package compose
 
 import (
@@ -15,9 +15,9 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock"
 )
 
-// Resource is what locks one resource; *redlock.Mapped is one.
+// Resource locks one resource; *redlock.Mapped implements it.
 type Resource interface {
-	Acquire(ctx context.Context, req *redlock.Request) (*redlock.Part, error)
+	Acquire(ctx context.Context, req *lockcore.Request) (*redlock.Grant, error)
 	Extend(ctx context.Context, id keyring.LeaseID, ttl time.Duration) (lockcore.Lease, error)
 	Renew(ctx context.Context, id keyring.LeaseID, token fencing.Token, ttl time.Duration) error
 	Release(ctx context.Context, id keyring.LeaseID, keep time.Duration) error
@@ -25,50 +25,45 @@ type Resource interface {
 	EndOf(ctx context.Context, id keyring.LeaseID) (lockcore.End, error)
 	Inspect(ctx context.Context, resource string) (lockcore.LockState, error)
 	Break(ctx context.Context, resource string, token fencing.Token) error
-	Cancel(ctx context.Context, req *redlock.Request) (fencing.Token, error)
-	ForgetPlace(ctx context.Context, req *redlock.Request) error
-	HeldByKey(ctx context.Context, req *redlock.Request) (bool, error)
+	Cancel(ctx context.Context, req *lockcore.Request) (fencing.Token, error)
+	ForgetPlace(ctx context.Context, req *lockcore.Request) error
+	HeldByKey(ctx context.Context, req *lockcore.Request) (bool, error)
 }
 
-// Resources find the Resource of a name.
+// Resources finds the Resource for a name.
 type Resources interface {
-	// At calls f with what locks the resource, and again with something else if the resource
-	// has moved in the meantime. The error is f's, or a *QuorumError.
+	// At calls f with the Resource that locks the name. If the resource moves to another node set meanwhile,
+	// it calls f again with the new one. The error is f's, or a *QuorumError.
 	At(ctx context.Context, resource string, f func(Resource) error) error
-	// Rings are the keys that are known, of every quorum.
+	// Rings returns the known keys of every quorum.
 	Rings() []*keyring.Ring
 	// ReadRings reads the keys from the nodes. The error is a *QuorumError.
 	ReadRings(ctx context.Context) error
-	// Ring is the present keys of the quorum that granted a part.
-	Ring(p *redlock.Part) *keyring.Ring
-	// Retract retracts the votes that won a part, wherever its resource is now. RetractLater
-	// does it when the place of a request that was broken off is given up, too.
-	Retract(p *redlock.Part)
-	RetractLater(p *redlock.Part)
+	// Ring returns the present keys of the quorum that granted a part.
+	Ring(p *redlock.Grant) *keyring.Ring
+	// Retract retracts the votes that won a part, wherever its resource is now. RetractLater does so when the
+	// kept place of an interrupted request is given up.
+	Retract(p *redlock.Grant)
+	RetractLater(p *redlock.Grant)
 }
 
-// Service takes leases of one or several resources. It is safe for concurrent use.
+// Service grants leases of one or several resources. It is safe for concurrent use.
 type Service struct {
 	limits    lockcore.Limits
 	resources Resources
 	dropLimit time.Duration
-	released  func(resource string, token fencing.Token)
 }
 
-// New makes a Service within the limits, which are valid. What a failed request has taken is
-// released within dropLimit. Released, if not nil, is called for every resource of a lease
-// that a Release or a Cancel has ended; it must not block.
-func New(limits lockcore.Limits, resources Resources, dropLimit time.Duration, released func(resource string, token fencing.Token)) *Service {
-	if released == nil {
-		released = func(string, fencing.Token) {}
-	}
-	return &Service{limits: limits, resources: resources, dropLimit: dropLimit, released: released}
+// New makes a Service with these limits, which must be valid. After a failed request, the service releases the
+// parts that the request had taken, within dropLimit.
+func New(limits lockcore.Limits, resources Resources, dropLimit time.Duration) *Service {
+	return &Service{limits: limits, resources: resources, dropLimit: dropLimit}
 }
 
-// Limits is lockcore.Service's.
+// Limits implements lockcore.Service.
 func (s *Service) Limits() lockcore.Limits { return s.limits }
 
-// at is Resources.At for a call with a result.
+// at is Resources.At for an f with a result.
 func at[T any](ctx context.Context, s *Service, resource string, f func(Resource) (T, error)) (result T, err error) {
 	err = s.resources.At(ctx, resource, func(r Resource) (err error) {
 		result, err = f(r)
@@ -77,31 +72,27 @@ func at[T any](ctx context.Context, s *Service, resource string, f func(Resource
 	return result, err
 }
 
-// Acquire is lockcore.Service's. After an error it retracts in the background what
-// nodes granted.
-func (s *Service) Acquire(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
-	terms := redlock.TermsOf(&req)
+// Acquire implements lockcore.Service. After an error it retracts the nodes' grants in the background.
+func (s *Service) Acquire(ctx context.Context, req lockcore.Request) (lockcore.Lease, error) {
 	if err := s.limits.Check(&req); err != nil {
 		return lockcore.Lease{}, err
 	}
-	one := &redlock.Request{AcquireRequest: req, Caller: lockcore.CallerOf(ctx), Terms: terms, Began: time.Now()}
-	one.Scope = one.ScopeFor(req.Resource)
 	if req.Resources != nil {
-		return s.acquireSeveral(ctx, one)
+		return s.acquireSeveral(ctx, &req)
 	}
-	taken, err := s.acquire(ctx, one)
+	taken, err := s.acquire(ctx, &req)
 	if err != nil {
 		return lockcore.Lease{}, err
 	}
-	taken.Lease.ID = s.resources.Ring(taken).SealLease(one.Caller, []keyring.LeaseID{taken.ID})
+	taken.Lease.ID = s.resources.Ring(taken).SealLease(req.Caller.Name(), []keyring.LeaseID{taken.ID})
 	return taken.Lease, nil
 }
 
-// acquire acquires one resource, wherever it is. What moves while it waits is waited for
-// again, at the end of its new queue.
-func (s *Service) acquire(ctx context.Context, req *redlock.Request) (*redlock.Part, error) {
+// acquire acquires one resource, wherever it is. If the resource moves while the request waits, the request
+// waits again, at the end of the new queue.
+func (s *Service) acquire(ctx context.Context, req *lockcore.Request) (*redlock.Grant, error) {
 	began := time.Now()
-	return at(ctx, s, req.Resource, func(r Resource) (*redlock.Part, error) {
+	return at(ctx, s, req.Resource, func(r Resource) (*redlock.Grant, error) {
 		if req.Wait == 0 || time.Since(began) < time.Millisecond {
 			return r.Acquire(ctx, req)
 		}
@@ -114,13 +105,13 @@ func (s *Service) acquire(ctx context.Context, req *redlock.Request) (*redlock.P
 	})
 }
 
-// left is what is left of a wait that began then, at least a millisecond.
+// left returns the rest of a wait that began at began, at least a millisecond.
 func left(wait time.Duration, began time.Time) time.Duration {
 	return max(time.Millisecond, wait-time.Since(began))
 }
 
-// Inspect is lockcore.Service's. A resource is held when a quorum holds one lease,
-// or may hold it as far as the nodes that answered show.
+// Inspect implements lockcore.Service. It reports a resource as held if a quorum holds one lease, or if it
+// may, as far as the responding nodes show.
 func (s *Service) Inspect(ctx context.Context, resource string) (lockcore.LockState, error) {
 	if err := lockcore.ValidateResource(resource); err != nil {
 		return lockcore.LockState{}, err
@@ -128,7 +119,7 @@ func (s *Service) Inspect(ctx context.Context, resource string) (lockcore.LockSt
 	return at(ctx, s, resource, func(r Resource) (lockcore.LockState, error) { return r.Inspect(ctx, resource) })
 }
 
-// Break is lockcore.Service's. It also removes votes without a quorum.
+// Break implements lockcore.Service. It also removes votes without a quorum.
 func (s *Service) Break(ctx context.Context, resource string, token fencing.Token) error {
 	if err := lockcore.ValidateResource(resource); err != nil {
 		return err
@@ -136,14 +127,14 @@ func (s *Service) Break(ctx context.Context, resource string, token fencing.Toke
 	return s.resources.At(ctx, resource, func(r Resource) error { return r.Break(ctx, resource, token) })
 }
 
-// eachPart calls f for every part side by side, with what locks it.
+// eachPart calls f concurrently for every part, with the Resource that locks it.
 func (s *Service) eachPart(ctx context.Context, parts []keyring.LeaseID, f func(Resource, keyring.LeaseID) (lockcore.Lease, error)) ([]lockcore.Lease, []error) {
 	return eachOf(parts, func(id keyring.LeaseID) (lockcore.Lease, error) {
 		return at(ctx, s, id.Resource, func(r Resource) (lockcore.Lease, error) { return f(r, id) })
 	})
 }
 
-// eachOf calls f for all of them side by side.
+// eachOf calls f concurrently for every element.
 func eachOf[E, T any](all []E, f func(E) (T, error)) (results []T, errs []error) {
 	results, errs = make([]T, len(all)), make([]error, len(all))
 	if len(all) == 1 {
@@ -158,8 +149,8 @@ func eachOf[E, T any](all []E, f func(E) (T, error)) (results []T, errs []error)
 	return results, errs
 }
 
-// first returns the error that is one of the kinds, the first kind that there is; any
-// other error if there is none of these, nil without errors.
+// first returns an error of the first kind in kinds that occurs. If none occurs, it returns any other error;
+// without errors it returns nil.
 func first(errs []error, kinds ...error) error {
 	for _, kind := range kinds {
 		for _, err := range errs {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,8 +19,7 @@ import (
 // so that two callers never wait for each other in a ring. Every resource has a
 // token of its own (rule 25).
 
-// errPartEnded: a part that was acquired already was broken, or has reached its
-// longest hold.
+// errPartEnded means that a part that was already acquired was broken, or has reached its longest hold.
 var errPartEnded = errors.New("a part of the bundle has ended")
 
 // partEnded wraps the error in errPartEnded if it means that a part has ended.
@@ -31,9 +30,9 @@ func partEnded(err error) error {
 	return err
 }
 
-// acquireSeveral acquires all or none. It begins again when a part has ended in the
-// meantime and there is time left.
-func (s *Service) acquireSeveral(ctx context.Context, req *redlock.Request) (lockcore.Lease, error) {
+// acquireSeveral acquires all resources or none. If a part has ended in the meantime and there is time left,
+// it begins again.
+func (s *Service) acquireSeveral(ctx context.Context, req *lockcore.Request) (lockcore.Lease, error) {
 	began := time.Now()
 	for {
 		r := &reservation{Service: s, req: req, began: began}
@@ -50,24 +49,31 @@ func (s *Service) acquireSeveral(ctx context.Context, req *redlock.Request) (loc
 	}
 }
 
-// reservation is what a request for several resources has taken of them so far. Its
-// parts are kept while the others are waited for, and no lease yet: that begins for all
-// of them when the last one is taken.
+// reservation is a bundle that is being taken: the grants that a request for several resources
+// has so far, and no lease yet. The lease begins, for all of them, when the last one is taken.
+//
+//	takeAll: take a ─ take b ─ … ─ grant ─▶ lease
+//	           └── keep: extend a, b, … ──┘
+//	           └── a part has ended, or an error ─▶ drop ─▶ nothing is left
+//
+// Parts are taken in the order of their names, so that two bundles never wait for each other in
+// a ring. While one is waited for, those before it are extended (keep), so all of them are held
+// when the lease begins. If one has ended (it was broken, or reached its longest hold) the
+// reservation is dropped, and acquireSeveral begins another one. Under an idempotency key a
+// part may be one that an earlier request took: then it gets a new token (renew), and a drop
+// retracts only the votes of this attempt. How a part is granted is the Resource's business.
 type reservation struct {
 	*Service
-	req   *redlock.Request
-	began time.Time
-	parts []*redlock.Part
-	kept  time.Time // since when every part lasts for the TTL
+	req   *lockcore.Request
+	began time.Time        // when the request began: all parts share its wait
+	parts []*redlock.Grant // the parts taken so far: a prefix of req.Resources
+	kept  time.Time        // the last moment at which every part had its full TTL; zero without parts
 }
 
-// takeAll takes one part after the other, and makes a lease of them.
+// takeAll takes the parts one by one, and makes a lease of them.
 func (r *reservation) takeAll(ctx context.Context) (lockcore.Lease, error) {
-	scope := r.req.ScopeFor(strings.Join(r.req.Resources, "\n"))
-	for i, resource := range r.req.Resources {
-		one := *r.req
-		one.Resources, one.Resource, one.Scope = nil, resource, scope
-		one.IdempotencyKey = keyOfPart(r.req.IdempotencyKey, i, resource)
+	for i := range r.req.Resources {
+		one := r.req.Part(i)
 		if r.req.Wait > 0 {
 			one.Wait = left(r.req.Wait, r.began)
 		}
@@ -83,16 +89,8 @@ func (r *reservation) takeAll(ctx context.Context) (lockcore.Lease, error) {
 	return r.grant(ctx)
 }
 
-// keyOfPart is the idempotency key of part i of several resources; "" without a key.
-func keyOfPart(key string, i int, resource string) string {
-	if i == 0 || key == "" {
-		return key
-	}
-	return key + "\n" + resource
-}
-
-// add adds a part. One that an earlier request under the key took may be about to expire.
-func (r *reservation) add(p *redlock.Part) {
+// add adds a part. A part of an earlier request under the same key may be about to expire.
+func (r *reservation) add(p *redlock.Grant) {
 	kept := p.At.Add(p.Lease.Validity - r.req.TTL)
 	if len(r.parts) == 0 || kept.Before(r.kept) {
 		r.kept = kept
@@ -100,9 +98,9 @@ func (r *reservation) add(p *redlock.Part) {
 	r.parts = append(r.parts, p)
 }
 
-// takeKeeping takes one more part while it keeps those that are taken. It gives up when
-// one of them has ended.
-func (r *reservation) takeKeeping(ctx context.Context, req *redlock.Request) (*redlock.Part, error) {
+// takeKeeping takes another part while it extends the parts taken so far. It gives up if one of those has
+// ended.
+func (r *reservation) takeKeeping(ctx context.Context, req *lockcore.Request) (*redlock.Grant, error) {
 	if req.Wait == 0 || len(r.parts) == 0 {
 		return r.acquire(ctx, req)
 	}
@@ -119,9 +117,8 @@ func (r *reservation) takeKeeping(ctx context.Context, req *redlock.Request) (*r
 	return next, err
 }
 
-// keep extends the parts whenever a third of the TTL has passed since all of them were
-// last given it, however many others were taken since. It returns why it ended: a part
-// has ended, or ctx.
+// keep extends the parts. It does so whenever a third of the TTL has passed since the last moment at which all
+// of them had their full TTL. It returns why it stopped: a part has ended, or ctx.
 func (r *reservation) keep(ctx context.Context) error {
 	for {
 		if err := pause.For(ctx, time.Until(r.kept.Add(r.req.TTL/3))); err != nil {
@@ -137,8 +134,8 @@ func (r *reservation) keep(ctx context.Context) error {
 	}
 }
 
-// extend gives every part the whole TTL, and returns for how long all of them are valid.
-// No maximum hold bounds a part: it counts from the grant.
+// extend gives every part its full TTL, and returns the shortest validity of all parts. No maximum hold limits
+// a part here: it counts from the grant of the lease.
 func (r *reservation) extend(ctx context.Context) (time.Duration, error) {
 	began := time.Now()
 	ids := idsOf(r.parts)
@@ -152,7 +149,7 @@ func (r *reservation) extend(ctx context.Context) (time.Duration, error) {
 	return lease.Validity, err
 }
 
-// grant makes one lease of the parts, now that all are taken.
+// grant makes one lease of the parts after all are taken.
 func (r *reservation) grant(ctx context.Context) (lockcore.Lease, error) {
 	validity := r.parts[0].Lease.Validity
 	found := 0
@@ -184,9 +181,9 @@ func (r *reservation) grant(ctx context.Context) (lockcore.Lease, error) {
 	return lease, nil
 }
 
-// renew gives the parts that an earlier request under the key took a new token. They may
-// be what is left of a lease that has ended since another of its parts did: its id must
-// not end, or extend, a part of the new one (rule 25).
+// renew gives new tokens to the parts that an earlier request under the key took. They may be the rest of a
+// lease that ended when another of its parts did. The id of that lease must not be able to release or extend a
+// part of the new lease (rule 25).
 func (r *reservation) renew(ctx context.Context) error {
 	for _, p := range r.parts {
 		if !p.Lease.Existing {
@@ -204,16 +201,26 @@ func (r *reservation) renew(ctx context.Context) error {
 	return nil
 }
 
-// drop drops the parts after an error. Those of a poll are kept for the next one.
+// drop releases the parts after an error. After a poll they are kept for the next request. After a wait that
+// has run out, the response does not wait for nodes that do not reply; they still get the release later.
 func (r *reservation) drop(ctx context.Context, err error) {
-	if errors.Is(err, lockcore.ErrWaitTimeout) && r.req.Polls() {
-		r.dropLater(ctx, r.parts)
-	} else {
-		r.dropAll(ctx, r.parts)
+	if errors.Is(err, lockcore.ErrWaitTimeout) && r.req.Polls() && r.keyed() {
+		r.dropLater(r.parts)
+		return
 	}
+	limit := r.dropLimit
+	if wait := r.req.AnswerWithin(); wait > 0 {
+		limit = min(limit, time.Until(r.began.Add(wait+redlock.ResponseSlack)))
+	}
+	r.dropAll(ctx, r.parts, limit)
 }
 
-func idsOf(taken []*redlock.Part) []keyring.LeaseID {
+// keyed reports whether the next request can find the parts.
+func (r *reservation) keyed() bool {
+	return !slices.ContainsFunc(r.parts, func(p *redlock.Grant) bool { return p.ID.Attempt == "" })
+}
+
+func idsOf(taken []*redlock.Grant) []keyring.LeaseID {
 	ids := make([]keyring.LeaseID, len(taken))
 	for i, p := range taken {
 		ids[i] = p.ID
@@ -221,20 +228,20 @@ func idsOf(taken []*redlock.Part) []keyring.LeaseID {
 	return ids
 }
 
-// lease makes the caller's lease of the parts.
+// lease makes the caller's lease from the parts.
 func (r *reservation) lease() lockcore.Lease {
 	leases := make([]lockcore.Lease, len(r.parts))
 	for i, p := range r.parts {
 		leases[i] = p.Lease
 	}
-	return together(r.resources.Ring(r.parts[0]).SealLease(r.req.Caller, idsOf(r.parts)), leases)
+	return together(r.resources.Ring(r.parts[0]).SealLease(r.req.Caller.Name(), idsOf(r.parts)), leases)
 }
 
-// dropAll releases the parts, also for a caller that went away. Under an idempotency
-// key it retracts only this attempt's votes: another attempt at the same bundle may
+// dropAll releases the parts, even if the caller has gone, and waits for that until the limit. Under an
+// idempotency key it retracts only the votes of this attempt, because another attempt at the same bundle may
 // hold the part.
-func (s *Service) dropAll(ctx context.Context, taken []*redlock.Part) {
-	dropping, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.dropLimit)
+func (s *Service) dropAll(ctx context.Context, taken []*redlock.Grant, limit time.Duration) {
+	dropping, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	var ids []keyring.LeaseID
 	for _, p := range taken {
@@ -249,21 +256,15 @@ func (s *Service) dropAll(ctx context.Context, taken []*redlock.Part) {
 	})
 }
 
-// dropLater drops the parts of a request that ends before its wait: the next one under
-// the key finds them until then, and keeps them, since the lock notes its attempt, too.
-func (s *Service) dropLater(ctx context.Context, taken []*redlock.Part) {
-	for _, p := range taken {
-		if p.ID.Attempt == "" {
-			s.dropAll(ctx, taken)
-			return
-		}
-	}
+// dropLater drops the parts of a poll after a delay. If the next request under the key comes before that, it
+// finds the parts and keeps them, because the locks then note its attempt as well.
+func (s *Service) dropLater(taken []*redlock.Grant) {
 	for _, p := range taken {
 		s.resources.RetractLater(p)
 	}
 }
 
-// together makes the lease of that id from the leases of its parts.
+// together makes the lease with this id from the leases of its parts.
 func together(id string, parts []lockcore.Lease) lockcore.Lease {
 	lease := parts[0]
 	lease.ID = id

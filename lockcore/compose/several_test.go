@@ -17,6 +17,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/keyring"
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/redlock"
+	"github.com/fencelock/fencelock/lockcore/servicetest"
 )
 
 // fake locks every resource in memory and notes the calls. A test has single ones fail.
@@ -36,23 +37,23 @@ type lock struct {
 	ttl   time.Duration
 }
 
-func newFake(t *testing.T) (*fake, *compose.Service) {
+func newFake(t *testing.T) (*fake, servicetest.ByID) {
 	t.Helper()
 	ring, err := keyring.New(make([]byte, node.MinSecretBytes))
 	if err != nil {
 		t.Fatal(err)
 	}
 	f := &fake{ring: ring, locks: make(map[string]lock), fail: make(map[string]error)}
-	return f, compose.New(lockcore.Limits{}.WithDefaults(), f, time.Second, nil)
+	return f, servicetest.ByID{Calls: compose.New(lockcore.Limits{}.WithDefaults(), f, time.Second)}
 }
 
 func (f *fake) At(_ context.Context, _ string, use func(compose.Resource) error) error { return use(f) }
 func (f *fake) Rings() []*keyring.Ring                                                 { return []*keyring.Ring{f.ring} }
 func (*fake) ReadRings(context.Context) error                                          { return nil }
-func (f *fake) Ring(*redlock.Part) *keyring.Ring                                       { return f.ring }
-func (*fake) RetractLater(*redlock.Part)                                               {}
+func (f *fake) Ring(*redlock.Grant) *keyring.Ring                                      { return f.ring }
+func (*fake) RetractLater(*redlock.Grant)                                              {}
 
-func (f *fake) Retract(p *redlock.Part) {
+func (f *fake) Retract(p *redlock.Grant) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	_ = f.call("retract", p.ID.Resource)
@@ -69,13 +70,13 @@ func (f *fake) owns(id keyring.LeaseID) bool {
 	return l.owner == id.Owner && time.Now().Before(l.until)
 }
 
-func (f *fake) Acquire(_ context.Context, req *redlock.Request) (*redlock.Part, error) {
+func (f *fake) Acquire(_ context.Context, req *lockcore.Request) (*redlock.Grant, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.call("acquire", req.Resource); err != nil {
 		return nil, err
 	}
-	owner := f.ring.Owners(req.Caller, req.IdempotencyKey+req.Scope)[0]
+	owner := f.ring.Owners(req.Caller.Name(), req.IdempotencyKey+req.Scope)[0]
 	l, existing := f.locks[req.Resource], false
 	switch {
 	case time.Now().After(l.until):
@@ -95,7 +96,7 @@ func (f *fake) Acquire(_ context.Context, req *redlock.Request) (*redlock.Part, 
 		id.Attempt = "attempt"
 	}
 	lease := lockcore.Lease{Resource: req.Resource, Token: l.token, TTL: l.ttl, Validity: time.Until(l.until), Existing: existing}
-	return &redlock.Part{ID: id, Lease: lease, At: time.Now()}, nil
+	return &redlock.Grant{ID: id, Lease: lease, At: time.Now()}, nil
 }
 
 func (f *fake) Extend(_ context.Context, id keyring.LeaseID, ttl time.Duration) (lockcore.Lease, error) {
@@ -160,13 +161,13 @@ func (*fake) Inspect(context.Context, string) (lockcore.LockState, error) {
 }
 func (*fake) Break(context.Context, string, fencing.Token) error { return nil }
 
-func (f *fake) Cancel(_ context.Context, req *redlock.Request) (fencing.Token, error) {
+func (f *fake) Cancel(_ context.Context, req *lockcore.Request) (fencing.Token, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return 0, f.call("cancel", req.Resource)
 }
-func (*fake) ForgetPlace(context.Context, *redlock.Request) error       { return nil }
-func (*fake) HeldByKey(context.Context, *redlock.Request) (bool, error) { return false, nil }
+func (*fake) ForgetPlace(context.Context, *lockcore.Request) error       { return nil }
+func (*fake) HeldByKey(context.Context, *lockcore.Request) (bool, error) { return false, nil }
 
 // free are the resources that nobody has.
 func (f *fake) free(resources ...string) (free []string) {
@@ -183,7 +184,7 @@ var errNoQuorum = &lockcore.QuorumError{Quorum: 2}
 // What follows for a lease of a, b and c when one call of one part fails: the error, the
 // resources that are free afterwards, and what the others saw.
 func TestAllOrNone(t *testing.T) {
-	three := lockcore.AcquireRequest{Resources: []string{"c", "a", "b"}, TTL: 10 * time.Second}
+	three := lockcore.Request{Resources: []string{"c", "a", "b"}, TTL: 10 * time.Second}
 	for name, c := range map[string]struct {
 		key   string
 		fails string
@@ -249,7 +250,7 @@ func TestAllOrNone(t *testing.T) {
 func TestALeftPartGetsANewToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, s := newFake(t)
-		req := lockcore.AcquireRequest{Resources: []string{"a", "b"}, TTL: 10 * time.Second, IdempotencyKey: "k"}
+		req := lockcore.Request{Resources: []string{"a", "b"}, TTL: 10 * time.Second, IdempotencyKey: "k"}
 		first, err := s.Acquire(t.Context(), req)
 		if err != nil {
 			t.Fatal(err)
@@ -275,9 +276,9 @@ func TestPartsAreKeptWhileOthersAreWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, _ := newFake(t)
 		slow := slowly{fake: f, takes: 2800 * time.Millisecond}
-		s := compose.New(lockcore.Limits{}.WithDefaults(), slow, time.Second, nil)
+		s := servicetest.ByID{Calls: compose.New(lockcore.Limits{}.WithDefaults(), slow, time.Second)}
 		names := []string{"a", "b", "c", "d", "e"}
-		lease, err := s.Acquire(t.Context(), lockcore.AcquireRequest{Resources: names, TTL: 9 * time.Second, Wait: time.Minute})
+		lease, err := s.Acquire(t.Context(), lockcore.Request{Resources: names, TTL: 9 * time.Second, Wait: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -300,7 +301,7 @@ func (s slowly) At(_ context.Context, _ string, use func(compose.Resource) error
 	return use(s)
 }
 
-func (s slowly) Acquire(ctx context.Context, req *redlock.Request) (*redlock.Part, error) {
+func (s slowly) Acquire(ctx context.Context, req *lockcore.Request) (*redlock.Grant, error) {
 	time.Sleep(s.takes)
 	return s.fake.Acquire(ctx, req)
 }

@@ -1,6 +1,6 @@
-// Package keyring seals what servers of one cluster give to clients and to each other:
-// lease ids, list cursors and messages. It also derives what an idempotency key is to the
-// nodes. Its texts are in docs/internals/formats.md.
+// Package keyring seals the texts that servers of one cluster give to clients and to each other: lease ids,
+// list cursors and messages. It also derives the values by which nodes know an idempotency key. The formats
+// are in docs/internals/formats.md.
 package keyring
 
 import (
@@ -21,28 +21,27 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// MaxSecretBytes bounds the secrets of keys: HMAC hashes a longer one.
-const MaxSecretBytes = 64
+// maxSecretBytes bounds the secrets of keys, because HMAC would hash a longer one.
+const maxSecretBytes = 64
 
 // tagBytes is the length of the HMAC in a lease id.
 const tagBytes = 16
 
-// Ring is the keys of one cluster. The first key seals, all of them open. To replace a key
-// without ending a live lease, add the new key behind the old one on every server, then put
-// it first, and remove the old one when no lease of it can live. A Ring is safe for
-// concurrent use.
+// Ring holds the keys of one cluster. The first key seals; all of them open. To replace a key without ending a
+// live lease, add the new key after the old one on every server. Then move it to the front. Remove the old key
+// when no lease sealed with it can be alive. A Ring is safe for concurrent use.
 type Ring struct{ keys []*key }
 
-// New makes a ring of secrets: node.MinSecretBytes to MaxSecretBytes random bytes
-// each, no two the same. The error never shows a secret.
+// New makes a ring of secrets. Each is node.MinSecretBytes to maxSecretBytes random bytes, and no two are the
+// same. The error never shows a secret.
 func New(secrets ...[]byte) (*Ring, error) {
 	if len(secrets) == 0 {
 		return nil, errors.New("no secret")
 	}
 	r := &Ring{}
 	for i, secret := range secrets {
-		if len(secret) < node.MinSecretBytes || len(secret) > MaxSecretBytes {
-			return nil, fmt.Errorf("secret %d must be %d to %d bytes long", i+1, node.MinSecretBytes, MaxSecretBytes)
+		if len(secret) < node.MinSecretBytes || len(secret) > maxSecretBytes {
+			return nil, fmt.Errorf("secret %d must be %d to %d bytes long", i+1, node.MinSecretBytes, maxSecretBytes)
 		}
 		for _, other := range secrets[:i] {
 			if bytes.Equal(other, secret) {
@@ -54,13 +53,12 @@ func New(secrets ...[]byte) (*Ring, error) {
 	return r, nil
 }
 
-// key is one secret. Every use has its own subkey of the secret, so that a text made
-// for one use is worthless for another.
+// key is one secret. Every use has its own subkey, so that a text made for one use is worthless for another.
 type key struct {
-	id      [node.KeyIDBytes]byte // public: sealed texts name their key by it
-	owners  []byte                // of the ownership values of idempotency keys
-	tickets []byte                // of their tickets
-	sealers sync.Pool             // *sealer, of lease ids
+	id      [node.KeyIDBytes]byte // public: sealed texts contain the id of their key
+	owners  []byte                // subkey for the ownership values of idempotency keys
+	tickets []byte                // subkey for the ticket ids of idempotency keys
+	sealers sync.Pool             // of *sealer, for lease ids
 
 	cursors, messages cipher.AEAD
 }
@@ -82,10 +80,10 @@ func newCipher(secret []byte, use string) cipher.AEAD {
 			return aead
 		}
 	}
-	panic("keyring: " + err.Error()) // a hash has the length of an AES-256 key
+	panic("keyring: " + err.Error()) // cannot happen: the hash has the length of an AES-256 key
 }
 
-// sealer is the memory for sealing one lease id, which is used again.
+// sealer is reusable memory for sealing one lease id.
 type sealer struct {
 	mac  hash.Hash
 	raw  []byte
@@ -93,7 +91,7 @@ type sealer struct {
 	sum  [sha256.Size]byte
 }
 
-// tag is the HMAC over the caller and the raw lease id without its tag.
+// tag returns the HMAC of the caller and the raw lease id without its tag.
 func (s *sealer) tag(caller string, raw []byte) []byte {
 	s.mac.Reset()
 	s.text = binary.AppendUvarint(s.text[:0], uint64(len(caller)))
@@ -104,9 +102,9 @@ func (s *sealer) tag(caller string, raw []byte) []byte {
 	return s.mac.Sum(s.sum[:0])[:tagBytes]
 }
 
-// owner derives the ownership value of a caller's idempotency key: always the same,
-// so that a retry finds its own lease with nothing stored. Without the secret no
-// client can compute one, and no two callers share one.
+// owner derives the ownership value of a caller's idempotency key. It is always the same, so that a retry
+// finds its own lease although nothing is stored. Clients do not know the secret, so they cannot compute an
+// ownership value, and no two callers share one.
 func (k *key) owner(caller, idempotencyKey string) string {
 	mac := hmac.New(sha256.New, k.owners)
 	text := binary.AppendUvarint(make([]byte, 0, 128), uint64(len(caller)))
@@ -115,8 +113,8 @@ func (k *key) owner(caller, idempotencyKey string) string {
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:ownerBytes])
 }
 
-// Owners are the ownership values of a caller's idempotency key under every key, the
-// current one first: an older lease has one of the others.
+// Owners returns the ownership values of a caller's idempotency key under every key, the current key's first.
+// An older lease has one of the others.
 func (r *Ring) Owners(caller, idempotencyKey string) []string {
 	owners := make([]string, len(r.keys))
 	for i, key := range r.keys {
@@ -125,8 +123,8 @@ func (r *Ring) Owners(caller, idempotencyKey string) []string {
 	return owners
 }
 
-// TicketID is the id of the ticket with which a request under an idempotency key
-// waits for a resource. After a rotation of the secret a retry gets another one.
+// TicketID returns the id of the ticket with which a request under an idempotency key waits for a resource.
+// After a rotation of the secret, a retry gets a different id.
 func (r *Ring) TicketID(caller, idempotencyKey, resource string) string {
 	const idBytes = 9
 	mac := hmac.New(sha256.New, r.keys[0].tickets)
@@ -137,7 +135,7 @@ func (r *Ring) TicketID(caller, idempotencyKey, resource string) string {
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:idBytes])
 }
 
-// named returns the key of that id, nil if there is none.
+// named returns the key with that id, or nil.
 func (r *Ring) named(id []byte) *key {
 	for _, key := range r.keys {
 		if bytes.Equal(key.id[:], id) {
@@ -147,18 +145,18 @@ func (r *Ring) named(id []byte) *key {
 	return nil
 }
 
-// Name is the public name of the key that seals: every lease id shows it.
+// Name returns the public name of the sealing key. Every lease id shows it.
 func (r *Ring) Name() string { return r.keys[0].name() }
 
-// Knows reports whether a key of that name opens.
+// Knows reports whether the ring has a key with that name.
 func (r *Ring) Knows(name string) bool {
 	return slices.ContainsFunc(r.keys, func(k *key) bool { return k.name() == name })
 }
 
 func (k *key) name() string { return hex.EncodeToString(k.id[:]) }
 
-// SealCursor encrypts the position of a listing. The text opens only with the same
-// use, which is the caller and the list's prefix.
+// SealCursor encrypts the position of a listing. The text opens only with the same use, which names the caller
+// and the list's prefix.
 func (r *Ring) SealCursor(use, cursor string) string {
 	return r.keys[0].encrypt(r.keys[0].cursors, use, cursor)
 }
@@ -168,8 +166,8 @@ func (r *Ring) OpenCursor(use, text string) (cursor string, ok bool) {
 	return r.decrypt(func(k *key) cipher.AEAD { return k.cursors }, use, text)
 }
 
-// SealMessage encrypts what one server of the cluster sends to the others. It says nothing
-// of when it was sent, or how often it has come.
+// SealMessage encrypts a message from one server of the cluster to the others. It does not protect against old
+// or repeated messages.
 func (r *Ring) SealMessage(text string) string {
 	return r.keys[0].encrypt(r.keys[0].messages, "", text)
 }
@@ -179,7 +177,7 @@ func (r *Ring) OpenMessage(sealed string) (text string, ok bool) {
 	return r.decrypt(func(k *key) cipher.AEAD { return k.messages }, "", sealed)
 }
 
-// encrypt makes a text of the key's id and the encrypted one.
+// encrypt returns the key's id followed by the encrypted text.
 func (k *key) encrypt(with cipher.AEAD, use, text string) string {
 	raw := append(make([]byte, 0, node.KeyIDBytes+with.Overhead()+len(text)), k.id[:]...)
 	return base64.RawURLEncoding.EncodeToString(with.Seal(raw, nil, []byte(text), []byte(use))) //nolint:gosec // the AEAD draws the nonce

@@ -16,25 +16,35 @@ const (
 	leaseIDVersion  = 1
 	leaseHeadBytes  = 1 + node.KeyIDBytes
 	leaseBodyAt     = leaseHeadBytes + tagBytes
-	maxLeaseIDChars = 8192 // MaxBundle resources with the longest names take some 6,200
+	maxLeaseIDChars = 8192 // MaxBundle resources with the longest names need about 6,200
 )
 
-// LeaseID is what a lease id says of one resource. It has all that a server needs
-// for a lease that it never saw: any server of the cluster can extend or release
-// it, and none keeps a table of leases.
+// LeaseID is the content of a lease id for one resource. The text of a lease id is a capability: it contains
+// everything that a server needs for a lease that it never saw. So any server of the cluster can extend or
+// release the lease, and none keeps a table of leases. The text is sealed, with a key of the cluster, for one
+// caller. It is worthless for other callers, and after any change.
+//
+//	Grant ─▶ LeaseID ─ SealLease ─▶ lease_id ─▶ client
+//	                                             │
+//	Extend, Release ◀─ LeaseID ◀─ OpenLease ◀────┘
+//
+// It does not show whether the lease is still alive, or until when: only the nodes know that. An extend does
+// not change it, so a client keeps one text for the whole life of a lease.
 type LeaseID struct {
-	Owner    string // the secret ownership value on the nodes
-	Token    fencing.Token
-	Acquired time.Time // the granting server's wall clock, whole milliseconds; of several resources the latest
+	Owner    string        // the secret ownership value on the nodes
+	Token    fencing.Token // the same for the life of the lease
+	Acquired time.Time     // the granting server's wall clock, whole milliseconds; of several resources the latest
 	Resource string
-	Attempt  string // that takes it under an idempotency key and is not complete; not in the text
+	// Attempt is set only while a bundle under an idempotency key is incomplete: it names the attempt that
+	// takes the resource. The text of a lease id does not contain it.
+	Attempt string
 	Terms
 }
 
-// Terms are what the caller asked for, for the whole lease.
+// Terms are the requested terms, the same for all resources of the lease.
 type Terms struct {
-	MinHold time.Duration // the resource stays taken for so long from Acquired
-	MaxHold time.Duration // extensions end so long after Acquired; 0 for no bound
+	MinHold time.Duration // the resource stays locked for this long from Acquired
+	MaxHold time.Duration // extensions end this long after Acquired; 0 for no bound
 }
 
 // SealLease makes the lease id of one or more resources, for this caller alone: in
@@ -89,19 +99,19 @@ func appendParts(raw []byte, parts []LeaseID) []byte {
 // Sealed is a lease id that a client sent, whose tag is not verified yet.
 type Sealed []byte
 
-// Decode decodes a text that SealLease makes, and no other text for the same bytes.
+// Decode decodes a text in exactly the form that SealLease writes. Each id has only one such text.
 func Decode(text string) (sealed Sealed, ok bool) {
 	if len(text) > maxLeaseIDChars {
 		return nil, false
 	}
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	// The decoder skips line breaks: a text with some would be a second form.
+	// The decoder skips line breaks, so a text with line breaks would be a second form.
 	ok = err == nil && len(raw) > leaseBodyAt && raw[0] == leaseIDVersion && base64.RawURLEncoding.EncodedLen(len(raw)) == len(text)
 	return raw, ok
 }
 
-// OpenLease returns the parts of a lease id. It reports whether the ring has the id's key:
-// without parts that key did not seal the id for this caller.
+// OpenLease returns the parts of a lease id, and whether the ring has the id's key. If it has the key and
+// parts is nil, that key did not seal the id for this caller.
 func (r *Ring) OpenLease(caller string, sealed Sealed) (parts []LeaseID, known bool) {
 	key := r.named(sealed[1:leaseHeadBytes])
 	if key == nil {
@@ -153,7 +163,7 @@ func (r *partsReader) number() uint64 {
 	return n
 }
 
-// duration reads milliseconds, as many as fit in a Duration.
+// duration reads milliseconds, limited to the range of a Duration.
 func (r *partsReader) duration() time.Duration {
 	return time.Duration(min(r.number(), uint64(math.MaxInt64/time.Millisecond))) * time.Millisecond
 }

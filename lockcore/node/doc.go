@@ -3,7 +3,7 @@
 // operations ([Op]), the replies ([Reply]), and how a node is admitted to a cluster
 // ([Admittee]). What each operation does is in docs/PROTOCOL.md.
 //
-// There are two implementations. lockcore/replica has the rules in Go, over any
-// store that it is given; storage/redisnode has them in Lua, on Redis. The suite of
-// lockcore/nodetest runs against both, and a differential test compares them.
+// There are two implementations. lockcore/replica has the rules in Go, over any store; storage/redisnode has
+// them in Lua, on Redis. The suite of lockcore/nodetest runs against both, and a differential test compares
+// them.
 package node

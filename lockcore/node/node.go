@@ -8,13 +8,12 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 )
 
-// Node is one independent vote: a Redis master, the embedded file, a model in a test.
-// Each of its operations is atomic. It answers as the gate decides at that moment
-// (rule 6): votes count only while the node is admitted in the caller's epoch.
+// Node is one independent vote: a Redis master, the embedded file, or a model in a test. Each operation on it
+// is atomic. The gate decides each reply at the moment of the operation (rule 6): votes count only while the
+// node is admitted in the caller's epoch.
 //
-// Every method may be called from any goroutine. A method that returns an error may
-// return errors of its own besides those that it names, such as a broken connection;
-// the call may then have taken effect.
+// Every method may be called from any goroutine. Besides the errors that a method names, it may return others,
+// such as a broken connection; the call may then have taken effect.
 type Node interface {
 	Voter
 	Reader
@@ -27,15 +26,14 @@ type Voter interface {
 	// Name is the node's public name, the same on every server: host:port/database
 	// for Redis. It contains no secret.
 	Name() string
-	// Submit queues op and returns at once. It delivers exactly one reply to sink,
-	// under the given index, from any goroutine, also before it returns. A node that
-	// cannot take the operation now (its queue is full, it is known to be down)
-	// delivers a failure. Operations take effect in the order in which they were
-	// submitted. Op is the node's from then on and must not be changed.
+	// Submit queues op and returns at once. It delivers exactly one reply to sink, under the given index, from
+	// any goroutine, possibly before Submit returns. A node that cannot take the operation now (its queue is
+	// full, or it is known to be down) delivers a failure. Operations take effect in the order in which they
+	// were submitted. The node owns op from then on, so the caller must not change it.
 	Submit(op *Op, index int, sink Sink)
 }
 
-// Sink takes the replies of a round. Deliver must not block.
+// Sink receives the replies of a round. Deliver must not block.
 type Sink interface {
 	Deliver(index int, reply Reply)
 }
@@ -45,10 +43,10 @@ type Sink interface {
 // below 2^53.
 type Epoch int64
 
-// Waker notifies a server that the place of one of its tickets is first. The node
-// notifies the server of the first living ticket, and no other, when a release or a
-// retraction deletes a lock, when the first ticket of a free lock is dequeued, and when
-// an acquire is Queued. A notification may get lost.
+// Waker notifies a server when one of its tickets becomes first in its queue. The node notifies the server of
+// the first living ticket, and no other, in these cases: a release or a retraction deletes a lock, a
+// release-after shortens it, the first ticket of a free lock is dequeued, or an acquire is Queued. A
+// notification may get lost.
 type Waker interface {
 	// Subscribe calls w until ctx ends, and reconnects by itself. A server subscribes
 	// once to each node.
@@ -57,8 +55,8 @@ type Waker interface {
 
 // Listener receives a Waker's notifications. Neither method may block.
 type Listener interface {
-	// Wake says that the ticket's place for the resource is first on this node. The
-	// ticket comes without its Arrival.
+	// Wake says that the ticket is first in the resource's queue on this node. The ticket's Arrival is not
+	// set.
 	Wake(resource string, t Ticket)
 	// Subscribed says that a subscription begins. Earlier notifications may be lost.
 	Subscribed()
@@ -71,31 +69,29 @@ type Reader interface {
 	// votes in an older epoch. Errors: ErrStaleEpoch if the node's epoch is not
 	// smaller, ErrNotAdmitted.
 	InstallEpoch(ctx context.Context, epoch Epoch) (Marks, error)
-	// Survey lists the locks of a node that is admitted in exactly this epoch, one page
-	// a call. The cursor "" asks for the first page; an empty next ends the survey. It
-	// lists a lock that exists all the while at least once. Errors: ErrStaleEpoch,
-	// ErrNotAdmitted.
+	// Survey lists the locks of a node that is admitted in exactly this epoch, one page per call. Call it with
+	// the cursor "" for the first page; an empty next ends the survey. It lists every lock that exists during
+	// the whole survey at least once. Errors: ErrStaleEpoch, ErrNotAdmitted.
 	Survey(ctx context.Context, epoch Epoch, cursor string) (locks []CarriedLock, next string, err error)
 	// Counters returns the effective counter of each resource, in their order, on a
 	// node that is admitted in exactly this epoch. A counter that is missing reads as
 	// the high-water mark (rule 4). Errors: ErrStaleEpoch, ErrNotAdmitted.
 	Counters(ctx context.Context, epoch Epoch, resources []string) ([]fencing.Token, error)
-	// Scan lists locked resources that begin with prefix, about limit of them; a page
-	// may be empty though more follow. Cursor and next are as for Survey. Errors:
-	// ErrNotAdmitted; lockcore.FieldError for a cursor that no call returned.
+	// Scan lists locked resources that begin with prefix, about limit of them. A page may be empty although
+	// more follow. cursor and next are as for Survey. Errors: ErrNotAdmitted; lockcore.FieldError for a cursor
+	// that no call returned.
 	Scan(ctx context.Context, prefix, cursor string, limit int) (resources []string, next string, err error)
 	// Servers lists the servers whose last heartbeat has not expired, each once.
 	Servers(ctx context.Context) ([]string, error)
 }
 
-// Clocked is a Node whose expiries follow a clock of its own. If that clock is set,
-// locks expire early or late, which cannot be seen at the lock itself (rule 22).
+// Clocked is a Node whose expiries follow a clock of its own. If that clock is set, locks expire early or
+// late, and the locks themselves do not show it (rule 22).
 type Clocked interface {
 	// Time reads the node's clock, whether it is admitted or not.
 	Time(ctx context.Context) (time.Time, error)
-	// Expel revokes the admission of a node that is in this incarnation and this
-	// epoch, and begins its quarantine as Quarantine does. ErrRaced if it is in another
-	// one, or not admitted.
+	// Expel revokes the admission of a node in this incarnation and this epoch, and begins its quarantine as
+	// Quarantine does. It returns ErrRaced if the node is in another incarnation or epoch, or not admitted.
 	Expel(ctx context.Context, incarnation string, epoch Epoch, note string) error
 }
 
@@ -106,14 +102,14 @@ var (
 	ErrStaleEpoch = errors.New("node is in another epoch")
 	// ErrRaced: another server admitted the node meanwhile, or the node restarted.
 	ErrRaced = errors.New("node changed during its admission")
-	// ErrForeign: the node holds the data of another cluster or program. Nothing was changed.
+	// ErrForeign: the node holds data of another cluster or program. Nothing was changed.
 	ErrForeign = errors.New("node holds data of something else")
-	// ErrUnreachableToken: the operation's token is above any that the cluster can have
-	// reached (Reachable). Nothing was changed.
+	// ErrUnreachableToken: the operation's token is above every token that the cluster can have reached
+	// (Reachable). Nothing was changed.
 	ErrUnreachableToken = errors.New("the token is beyond what this cluster can have reached")
-	// ErrQueueFull: as many operations wait for the node as its bound allows.
+	// ErrQueueFull: the maximum number of operations wait for the node.
 	ErrQueueFull = errors.New("node queue is full")
-	// ErrNodeDown: the node did not answer. Operations fail at once until it does.
+	// ErrNodeDown: the node did not respond. Operations fail at once until it does.
 	ErrNodeDown = errors.New("node is down")
 )
 

@@ -1,6 +1,6 @@
 package node
 
-// Outcome is the node's answer to an Op, without its details.
+// Outcome is the result of an Op on a node, without details.
 type Outcome uint8
 
 // The outcomes.
@@ -8,40 +8,40 @@ const (
 	// Failed is not a response. Err says why, and Sent whether the operation may have taken
 	// effect, or may take effect later.
 	Failed Outcome = iota
-	// Granted: after an acquire or extend, the lock is the owner's. After a confirm,
-	// the counter is at least the token. After a release or retract, the lock was the
-	// owner's and is deleted; after a break it was of a lease up to the token. A read found the resource locked. An enqueue, dequeue,
-	// forget or heartbeat was done.
+	// Granted. After an acquire or extend, the owner has the lock. After a confirm, the counter is at least
+	// the token. After a release or retract, the owner's lock is deleted. After a break, the lock of a lease
+	// up to the token is deleted. A read found the resource locked. An enqueue, dequeue, forget or heartbeat
+	// was executed.
 	Granted
 	// Held: an acquire found the lock of another lease.
 	Held
-	// NotHeld: a confirm, extend or release found that the lock is not this lease's. A
-	// retract or break deleted no lock. A read found no lock.
+	// NotHeld: a confirm, extend or release found that the lock does not belong to this lease. A retract or
+	// break deleted no lock. A read found no lock.
 	NotHeld
 	// Queued: an acquire found no lock, but a living ticket is before it in the queue.
 	// The node has notified the first ticket's server again.
 	Queued
 	// OtherResource: an acquire's Owner is in use with another Scope.
 	OtherResource
-	// StaleEpoch: the node is in a larger epoch than the caller. Reply.Epoch has it.
+	// StaleEpoch: the node is in a larger epoch than the caller, given in Reply.Epoch.
 	StaleEpoch
-	// NotAdmitted: the node may not vote (rule 6), or its epoch is smaller than the
-	// caller's, or the TTL is above the longest one recorded. Reply.Epoch has its epoch.
+	// NotAdmitted: the node may not vote (rule 6), or its epoch is smaller than the caller's, or the TTL is
+	// above the longest one recorded. Reply.Epoch has the node's epoch.
 	NotAdmitted
 	// Exhausted: an acquire found the counter at fencing.MaxToken.
 	Exhausted
-	// Outcomes is the number of outcomes. Whoever adds one adds a row to the table.
+	// Outcomes is the number of outcomes. When you add one, add a row to the table.
 	Outcomes int = iota
 )
 
-// outcomes is the table of all outcomes. Whether a request tries again after one,
-// lockcore/redlock/explain.go decides: by default it does.
+// outcomes is the table of all outcomes. lockcore/redlock/explain.go decides whether a request tries again
+// after one; by default it does.
 var outcomes = [Outcomes]struct {
 	name   string
 	metric string // the label of a vote in fencelock_node_votes_total
-	reason string // why the node is not in a quorum, or that it is; of Failed it is the error
-	votes  bool   // of an acquire: the node voted, for it or against it
-	done   bool   // the node is admitted and did what was asked
+	reason string // why the node's vote counted or not; for Failed the error says it
+	votes  bool   // acquire: the node voted, for or against
+	done   bool   // the node is admitted and executed the operation
 }{
 	Failed:        {name: "failed", metric: "failed"},
 	Granted:       {name: "granted", metric: "granted", reason: "granted", votes: true, done: true},
@@ -59,12 +59,11 @@ func (o Outcome) String() string { return outcomes[o].name }
 // Metric is the outcome's label in metrics.
 func (o Outcome) Metric() string { return outcomes[o].metric }
 
-// Reason says in an explanation why a vote counted, or did not. "" for Failed, whose Reply
-// has an error.
+// Reason explains why a vote counted or did not. It is "" for Failed, whose Reply has an error.
 func (o Outcome) Reason() string { return outcomes[o].reason }
 
-// Votes reports whether a node that answers an acquire so voted, for it or against it.
+// Votes reports whether an acquire with this outcome got a vote, for or against it.
 func (o Outcome) Votes() bool { return outcomes[o].votes }
 
-// Done reports whether a node that answers so is admitted and did what was asked.
+// Done reports whether this outcome means that the node is admitted and executed the operation.
 func (o Outcome) Done() bool { return outcomes[o].done }

@@ -12,36 +12,35 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 )
 
-// MinSecretBytes is the length of a generated secret, KeyIDBytes that of the public id
-// of the key that is derived from it.
+// MinSecretBytes is the length of a generated secret. KeyIDBytes is the length of the public id of the key
+// that is derived from it.
 const (
 	MinSecretBytes = 32
 	KeyIDBytes     = 4
 )
 
-// MaxEpoch is the largest epoch that a server believes. It leaves room above, so that
-// a broken node that reports a huge epoch cannot use them up.
+// MaxEpoch is the largest epoch that a server believes. Epochs above it remain unused, so that a broken node
+// that reports a huge epoch cannot use them up.
 const MaxEpoch = Epoch(fencing.MaxToken) - 1<<40
 
-// Secrets are a cluster's secrets as its nodes keep them in the admission record: a
-// text, opaque to the node, the newest secret first, "" for none. Every bootstrap
-// generates a secret. 'fencelock secret rotate' generates another one, which seals new
-// lease ids, while the one before still opens those that exist. Secrets print as the
-// ids of their keys, which are public.
+// Secrets are a cluster's secrets as its nodes keep them in the admission record: a text, opaque to the node,
+// with the newest secret first; "" if there is none. Every bootstrap generates a secret. 'fencelock secret
+// rotate' generates another one, which seals new lease ids, while the previous one still opens existing ids.
+// Secrets print as the ids of their keys, which are public.
 type Secrets string
 
-// KeptSecrets is how many secrets a node keeps: the present one and the one before.
+// KeptSecrets is how many secrets a node keeps: the present one and the previous one.
 const KeptSecrets = 2
 
-// Secret is one secret. The one with the larger epoch is newer. Its epoch is made like
-// that of a bootstrap, from the clock and random bits, so that no two secrets share one.
+// Secret is one secret. Of two secrets, the one with the larger epoch is newer. The epoch is made from the
+// clock and random bits, like that of a bootstrap, so that no two secrets share one.
 type Secret struct {
 	Epoch Epoch
 	Raw   [MinSecretBytes]byte
 }
 
-// NewSecrets are the secrets of a node that bootstraps itself in epoch: one secret, of
-// these random bytes.
+// NewSecrets returns the secrets of a node that bootstraps itself in epoch: a single secret, made of these
+// random bytes.
 func NewSecrets(epoch Epoch, random [MinSecretBytes]byte) Secrets {
 	return secretsOf([]Secret{{Epoch: epoch, Raw: random}})
 }
@@ -54,7 +53,7 @@ func secretsOf(list []Secret) Secrets {
 	return Secrets(strings.Join(texts, ","))
 }
 
-// List parses the text. It skips what cannot be parsed.
+// List parses the text. It skips entries that cannot be parsed.
 func (s Secrets) List() (list []Secret) {
 	for text := range strings.SplitSeq(string(s), ",") {
 		epoch, raw, _ := strings.Cut(text, ":")
@@ -82,8 +81,8 @@ func (s Secrets) GoString() string { return s.String() }
 // MarshalText is String, for logs in JSON.
 func (s Secrets) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// MergeSecrets keeps the newest KeptSecrets of all. The result does not depend on the
-// order, or on how often a node's secrets are merged.
+// MergeSecrets returns the newest KeptSecrets secrets of all arguments. The result does not depend on the
+// order of the arguments, or on repetitions.
 func MergeSecrets(of ...Secrets) Secrets {
 	var all []Secret
 	for i, s := range of {

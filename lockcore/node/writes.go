@@ -8,52 +8,63 @@ import (
 	"time"
 )
 
-// Prover is a Node that can prove that it takes writes. A full disk, a missing replica or a
-// foreign lock leave every read as it is, an observation among them.
+// Prover is a Node that can prove that it can write. A full disk, a missing replica or a foreign lock do not
+// affect reads, so an observation does not show them.
 type Prover interface {
-	// Prove returns nil if the node has committed a write of this server within so much time,
-	// and none has failed since. Otherwise it writes what is there already: that and nothing
-	// else. After a failed write it returns an error for a second at least, so that a node on
-	// which some writes fail does not seem sound between them. It returns when ctx ends.
+	// Prove returns nil if the node has committed a write of this server in the last `within`, and no write
+	// has failed since. Otherwise it rewrites existing data unchanged. After a failed write it returns an
+	// error for at least a second, so that a node on which only some writes fail does not seem sound in
+	// between. It returns when ctx ends.
 	Prove(ctx context.Context, within time.Duration) error
 }
 
-// failureStays is how long a failed write counts, though others succeed.
+// failureStays is how long a failed write counts, even if others succeed.
 const failureStays = time.Second
 
 var errSlowWrite = errors.New("a write has taken too long")
 
-// Writes is what a node knows of its writes, for Prove. The zero value knows of none. All
-// methods may be called from any goroutine.
+// Writes records the outcomes of a node's writes, for Prove. The zero value has no record. All methods may be
+// called from any goroutine.
 type Writes struct {
 	mu         sync.Mutex
-	done, fail time.Time // of the last one
-	why        error     // of the last one that failed
+	done, fail time.Time // time of the last success and of the last failure
+	why        error     // reason of the last failure
 }
 
-// Done notes a write that was committed.
+// Done records a committed write.
 func (w *Writes) Done() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.done = time.Now()
 }
 
-// Failed notes a write that failed.
+// Failed records a failed write.
 func (w *Writes) Failed(why error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.fail, w.why = time.Now(), why
 }
 
-// Doubt has the next Prove write.
+// FailedBy records a failed write that had to end by the deadline. One that ended much later shows that this process stood
+// still, for example because it was stopped or its machine was suspended. That says nothing about the node, so the next
+// Prove writes.
+func (w *Writes) FailedBy(deadline time.Time, why error) {
+	const noticed = 250 * time.Millisecond // timers may be late by that on a busy machine
+	if time.Since(deadline) > noticed {
+		w.Doubt()
+		return
+	}
+	w.Failed(why)
+}
+
+// Doubt makes the next Prove write.
 func (w *Writes) Doubt() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.done = time.Time{}
 }
 
-// Failing is an ErrUnwritable with the reason of the last failure, nil if a write was
-// committed since.
+// Failing returns an ErrUnwritable with the reason of the last failure, or nil if a write was committed since.
 func (w *Writes) Failing() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -63,7 +74,7 @@ func (w *Writes) Failing() error {
 	return unwritable(w.why)
 }
 
-// Prove is that of a Prover. Write writes; its result need not be noted.
+// Prove implements Prover. write writes; its result need not be recorded.
 func (w *Writes) Prove(ctx context.Context, within time.Duration, write func(context.Context) error) error {
 	if known, err := w.known(within); known {
 		return err
@@ -83,7 +94,7 @@ func (w *Writes) Prove(ctx context.Context, within time.Duration, write func(con
 	return err
 }
 
-// known is what is known without a write, if that is enough.
+// known returns the result that the record allows without a write; enough is false if it allows none.
 func (w *Writes) known(within time.Duration) (enough bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -97,7 +108,7 @@ func (w *Writes) known(within time.Duration) (enough bool, err error) {
 	return time.Since(w.done) < within, nil
 }
 
-// late notes a write that has not ended in time. An earlier failure says more.
+// late records a write that has not ended in time. It keeps an earlier failure, which says more.
 func (w *Writes) late() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -107,7 +118,7 @@ func (w *Writes) late() {
 	w.fail = time.Now()
 }
 
-// ErrUnwritable is for a node that answers reads and fails writes.
+// ErrUnwritable says that a node serves reads and fails writes.
 var ErrUnwritable = errors.New("it cannot be written")
 
 func unwritable(why error) error { return fmt.Errorf("%w: %w", ErrUnwritable, why) }

@@ -92,6 +92,13 @@ func TestProofThatHangs(t *testing.T) {
 		time.Sleep(failureStays)
 		p.wants(t, "ends again", true, 1)
 
+		p.FailedBy(time.Now(), errors.New("the disk is full"))
+		p.wants(t, "failed in time", false, 0)
+		time.Sleep(failureStays)
+		p.wants(t, "the next write", true, 1)
+		p.FailedBy(time.Now().Add(-time.Second), errors.New("the time is over"))
+		p.wants(t, "failed while this process stood still", true, 1)
+
 		p.hangs = true
 		time.Sleep(failureStays)
 		ctx, cancel := context.WithCancel(t.Context())

@@ -7,8 +7,8 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// SubmitBatch submits operations so that the node does them in one batch, if it has
-// batches, and waits for their replies.
+// SubmitBatch submits operations so that the node executes them in one batch, if it supports batches, and
+// waits for their replies.
 func SubmitBatch(n node.Voter, ops ...node.Op) ([]node.Reply, error) {
 	timeout := time.NewTimer(patience)
 	defer timeout.Stop()
@@ -36,8 +36,7 @@ func SubmitBatch(n node.Voter, ops ...node.Op) ([]node.Reply, error) {
 	return replies, nil
 }
 
-// hold keeps a node from everything else while it delivers a reply: what is submitted
-// meanwhile queues up.
+// hold blocks a node while it delivers a reply, so that operations submitted meanwhile queue up.
 type hold struct{ delivering, free chan struct{} }
 
 // Deliver waits until the batch is complete.
@@ -46,11 +45,10 @@ func (h hold) Deliver(int, node.Reply) {
 	<-h.free
 }
 
-// stranger is the server of the strangers' tickets, which counts as alive by them.
+// stranger is the server of the strangers' tickets. Enqueueing them keeps it alive.
 const stranger = "stranger"
 
-// strangers are operations of callers that have nothing to do with a test. None of them
-// changes a counter or a lock.
+// strangers are operations of callers unrelated to a test. None of them changes a counter or a lock.
 func (s *suite) strangers() []node.Op {
 	const resource, owner = "a stranger's", "Stranger"
 	ticket := node.Ticket{ID: "stranger", Server: stranger, Arrival: 5, Holder: "a stranger"}
@@ -65,8 +63,8 @@ func (s *suite) strangers() []node.Op {
 	}
 }
 
-// amid does an operation in one batch with strangers' before and after it. They get the
-// same replies on both sides.
+// amid executes an operation in one batch between strangers' operations. The strangers get the same replies
+// before and after it.
 func (s *suite) amid(op node.Op) node.Reply {
 	s.Helper()
 	before, after := s.strangers(), s.strangers()

@@ -13,7 +13,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// commands are the verbs that are no operations.
+// commands are the verbs that are not operations.
 var commands = map[string]func(*suite, line) string{
 	"ticket":          (*suite).makeTicket,
 	"listen":          (*suite).subscribe,
@@ -70,8 +70,8 @@ func (s *suite) subscribe(l line) string {
 	return ""
 }
 
-// wakes prints the notifications of a server since the last look. It causes one on
-// purpose: since they come in order, all others have come before it.
+// wakes prints the notifications of a server since the last call. It causes one more notification itself: they
+// arrive in order, so after that one all earlier ones have arrived.
 func (s *suite) wakes(l line) string {
 	s.Helper()
 	server := l.words[0]
@@ -105,7 +105,7 @@ func (s *suite) readCounters(l line) string {
 	return strings.Join(texts, " ")
 }
 
-// epochOf is the epoch of a call: that of the line, or else the present one.
+// epochOf returns the epoch of a call: the line's, or else the suite's.
 func (s *suite) epochOf(l line) node.Epoch {
 	s.Helper()
 	text, ok := l.pairs["epoch"]
@@ -150,8 +150,8 @@ func (s *suite) servers(line) string {
 	return strings.Join(servers, " ")
 }
 
-// observation prints the node's state, without what is for people alone, and whether the
-// incarnation is another than at the last look.
+// observation prints the node's state, except the fields for display, and whether the incarnation has changed
+// since the last call.
 func (s *suite) observation() string {
 	s.Helper()
 	seen := s.observe()
@@ -186,8 +186,8 @@ func (s *suite) observation() string {
 	return strings.Join(parts, " ")
 }
 
-// restart prints whether the node has another incarnation and is not admitted. What else is
-// left depends on the node.
+// restart prints whether the node has another incarnation and is not admitted. The rest of its state depends
+// on the kind of node.
 func (s *suite) restart(line) string {
 	s.Helper()
 	before := s.observe()
@@ -218,7 +218,7 @@ func (s *suite) printNote(note string) string {
 	return quoted(note)
 }
 
-// fence reads "fence EPOCH": the fenced read of a rejoin. What follows is in that epoch.
+// fence reads "fence EPOCH": the fenced read of a rejoin. The following lines are in that epoch.
 func (s *suite) fence(l line) string {
 	epoch, err := s.parseEpoch(l.words[0])
 	s.must(err)
@@ -236,8 +236,8 @@ func (s *suite) raise(l line) string {
 	return s.failure(s.Node.RaiseMaxTTL(s.Context(), ttl))
 }
 
-// plan reads "plan NAME …": an admission that the node takes as it is now, unless the pairs
-// say otherwise. "from=NAME" begins with another plan.
+// plan reads "plan NAME …": an admission that the node would accept now, unless the pairs change it.
+// "from=NAME" starts from another plan.
 func (s *suite) plan(l line) string {
 	s.Helper()
 	a, ok := s.plans[l.pairs["from"]]
@@ -295,8 +295,8 @@ func (s *suite) admitPlanned(l line) string {
 	return s.failure(err)
 }
 
-// bootstrapAgain reads "bootstrap [FLOOR] [base]": a first one, and one with "base", make "+0" and
-// "E" what they are then.
+// bootstrapAgain reads "bootstrap [FLOOR] [base]". The first bootstrap, and one with "base", set the values of
+// "+0" and "E".
 func (s *suite) bootstrapAgain(l line) string {
 	floor := fencing.Token(100)
 	if len(l.words) > 0 {
@@ -391,7 +391,7 @@ func (s *suite) join(l line) string {
 	return ""
 }
 
-// replaceSecrets reads "replace-secrets WAS WITH", which are digits, or "none".
+// replaceSecrets reads "replace-secrets WAS WITH", each a digit or "none".
 func (s *suite) replaceSecrets(l line) string {
 	secrets := func(name string) node.Secrets {
 		if name == "none" {
@@ -428,7 +428,7 @@ func (s *suite) changeMap(l line) string {
 	return s.failure(s.Node.InstallMap(s.Context(), s.parseMap(l)))
 }
 
-// at reads "at TOKEN EPOCH": what "+0" and "E" stand for.
+// at reads "at TOKEN EPOCH", which sets the values of "+0" and "E".
 func (s *suite) at(l line) string {
 	s.Helper()
 	_, err := fmt.Sscan(l.words[0]+" "+l.words[1], &s.base, &s.first)
@@ -437,7 +437,7 @@ func (s *suite) at(l line) string {
 	return ""
 }
 
-// by reads "by MAP [epoch=…]": the map of operations that name none.
+// by reads "by MAP [epoch=…]", which sets the map of operations that name none.
 func (s *suite) by(l line) string {
 	s.mapName, s.epoch = l.words[0], s.epochOf(l)
 	return ""
@@ -451,7 +451,7 @@ func (s *suite) pass(l line) string {
 	return ""
 }
 
-// shut does everything that passes the gate, and prints what was not refused.
+// shut executes every operation that needs the gate, and prints those that were not refused.
 func (s *suite) shut(line) string {
 	s.Helper()
 	ctx, epoch := s.Context(), s.observe().Epoch
@@ -484,7 +484,7 @@ func (s *suite) shut(line) string {
 	return strings.Join(append(passed, "all else is refused"), "\n")
 }
 
-// failure is an error without its text, which is each node's own.
+// failure names the kind of an error. Its text differs between nodes.
 func (s *scale) failure(err error) string {
 	var stale *node.StaleEpochError
 	switch {
@@ -501,7 +501,7 @@ func (s *scale) failure(err error) string {
 	return err.Error()
 }
 
-// recorder is a server that listens for notifications. It has room for all of a test.
+// recorder is a server that listens for notifications. It has room for all notifications of a test.
 type recorder struct {
 	subscribed chan struct{}
 	wakes      chan wake
@@ -523,7 +523,7 @@ func (r *recorder) Subscribed() {
 // Wake records a notification.
 func (r *recorder) Wake(resource string, t node.Ticket) { r.wakes <- wake{resource, t} }
 
-// next returns the next notification, false if none comes.
+// next returns the next notification; ok is false if none comes.
 func (r *recorder) next() (wake, bool) {
 	timeout := time.NewTimer(patience)
 	defer timeout.Stop()

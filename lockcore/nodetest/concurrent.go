@@ -11,7 +11,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// afterItsDeadline is not sent, by a node that looks at the deadline.
+// afterItsDeadline tests that a node that checks deadlines does not send an operation after its deadline.
 func afterItsDeadline(s *suite) {
 	op := acquire("a", "L1")
 	op.Deadline = time.Now().Add(-time.Second)
@@ -44,8 +44,8 @@ func sideBySide(s *suite) {
 	}
 }
 
-// inOrder hands a lock from owner to owner without waiting for a reply, as a server does
-// whose waiter asks right behind a release.
+// inOrder passes a lock from owner to owner without waiting for replies, as a server does whose waiter
+// acquires directly after a release.
 func inOrder(s *suite) {
 	const owners = 40
 	replies := make(sink, 2*owners)
@@ -70,7 +70,7 @@ func inOrder(s *suite) {
 	}
 }
 
-// longQueue: a read lists the first MaxShown tickets.
+// longQueue tests that a read lists only the first MaxShown tickets.
 func longQueue(s *suite) {
 	const all = node.MaxShown + 20
 	for i := range all {

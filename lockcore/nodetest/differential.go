@@ -17,18 +17,18 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// Differential gives a node and a Model the same random commands of the texts, admissions
-// included, and compares what they print. open makes a node that holds nothing, for one sequence of
-// commands; done ends it. The sequences are the same in every run; RAPID_SEED draws
-// others, as make explore does. A sequence that fails is shrunk and printed with its seed.
+// Differential gives a node and a Model the same random commands, including admissions, and compares what they
+// print. open makes an empty node for one sequence of commands; done ends it. The sequences are the same in
+// every run, unless RAPID_SEED draws others, as make explore does. A sequence that fails is shrunk and printed
+// with its seed.
 func Differential(t *testing.T, open func() (h Harness, done func())) {
 	t.Helper()
 	differential(t, math.MaxInt, open)
 }
 
-// DifferentialReplica is Differential for a replica on a server, with the first 30 sequences unless
-// RAPID_CHECKS says how many: what they print is decided by package replica, and on the embedded
-// file, which is quick, all are run.
+// DifferentialReplica is Differential for a replica on a server. It runs the first 30 sequences, unless
+// RAPID_CHECKS sets another number. Package replica decides the replies, and the tests on the embedded file,
+// which is fast, run all sequences.
 func DifferentialReplica(t *testing.T, open func() (h Harness, done func())) {
 	t.Helper()
 	sequences := 30
@@ -42,7 +42,7 @@ func differential(t *testing.T, sequences int, open func() (h Harness, done func
 	t.Helper()
 	run, failed := 0, false
 	rapid.Check(t, func(rt *rapid.T) {
-		if run++; run > sequences && !failed { // one that failed is shrunk
+		if run++; run > sequences && !failed { // a failed sequence is shrunk
 			return
 		}
 		passed := false
@@ -71,8 +71,8 @@ func init() {
 	}
 }
 
-// command is one step. Its numbers are choices among few; their meaning follows from the
-// model's state when the command is run.
+// command is one step. Its numbers choose among few possibilities. Their meaning depends on the model's state
+// when the command is run.
 type command struct {
 	Kind     string
 	Resource int
@@ -85,7 +85,7 @@ type command struct {
 	Other    int
 }
 
-// commandKinds has each kind as often as it is to be drawn.
+// commandKinds lists each kind as often as its weight in the draw.
 func commandKinds() []string {
 	//nolint:dupword // on purpose
 	return strings.Fields(`
@@ -97,7 +97,7 @@ func commandKinds() []string {
 		bootstrap stage load admit rejoin rejoin quarantine join restart wipe`)
 }
 
-// GoString is how a sequence that failed is printed.
+// GoString formats a failed sequence.
 func (c command) GoString() string { return brief(c) }
 
 func drawCommand(t *rapid.T) command {
@@ -115,8 +115,8 @@ func drawCommand(t *rapid.T) command {
 	}
 }
 
-// pair is a node and the model that it is compared with: two suites, which are given the same
-// lines. Their numbers are absolute, as the model has them.
+// pair is a node and the model with which it is compared: two suites that get the same lines. Their numbers
+// are absolute, taken from the model.
 type pair struct {
 	testing.TB
 	rt      *rapid.T
@@ -125,7 +125,7 @@ type pair struct {
 	cleanup []func()
 
 	node, model *suite
-	joined      node.Cluster // the caller's
+	joined      node.Cluster // the caller's cluster
 	deaf        bool         // a restart broke the node's subscriptions
 }
 
@@ -148,8 +148,8 @@ func newPair(t *testing.T, rt *rapid.T, h Harness) *pair {
 	return p
 }
 
-// Of a test, for the suites: rapid's own Context and Cleanup are those of the whole check, and
-// its Fatalf is what shrinks a sequence.
+// Methods of a test, for the suites. rapid's own Context and Cleanup belong to the whole check, and its Fatalf
+// triggers the shrinking of a sequence.
 
 // Context ends with the pair.
 func (p *pair) Context() context.Context { return p.ctx }
@@ -163,7 +163,7 @@ func (p *pair) Fatalf(format string, args ...any) { p.rt.Fatalf(format, args...)
 // Fatal fails the sequence.
 func (p *pair) Fatal(args ...any) { p.rt.Fatal(args...) }
 
-// Logf is printed for the sequence that failed.
+// Logf prints only for a failed sequence.
 func (p *pair) Logf(format string, args ...any) { p.rt.Logf(format, args...) }
 
 func (p *pair) stop() {
@@ -173,8 +173,8 @@ func (p *pair) stop() {
 	}
 }
 
-// differf fails, unless so much time has passed that something may have expired on one
-// of the two only: a server that enqueued, after node.EnqueuedTTL.
+// differf fails, unless so much time has passed that something may have expired on only one of the two: a
+// server that enqueued expires after node.EnqueuedTTL.
 func (p *pair) differf(format string, args ...any) {
 	p.Helper()
 	if time.Since(p.model.began) > node.EnqueuedTTL/2 {
@@ -183,7 +183,7 @@ func (p *pair) differf(format string, args ...any) {
 	p.Fatalf(format+"\nmodel: %s", append(args, p.model.Node)...)
 }
 
-// both does a line on the node and on the model.
+// both executes a line on the node and on the model.
 func (p *pair) both(text string) {
 	p.Helper()
 	got, want := p.node.run(text), p.model.run(text)
@@ -221,8 +221,8 @@ func (c command) cluster() node.Cluster {
 	return node.Cluster{Nodes: 3, Hash: []string{"c0ffee", "beef", "beef"}[c.Other]}
 }
 
-// drawnTickets are two with the same arrival, one with two arrivals, one of a server that
-// does not listen, and a keyed one of two servers.
+// drawnTickets returns two tickets with the same arrival, one with two arrivals, one of a server that does not
+// listen, and a keyed one of two servers.
 func drawnTickets() []node.Ticket {
 	return []node.Ticket{
 		{ID: "t0", Server: "s0", Arrival: 50, Holder: "a holder"}, {ID: "t1", Server: "s1", Arrival: 50},
@@ -231,7 +231,7 @@ func drawnTickets() []node.Ticket {
 	}
 }
 
-// operation is the line of an operation, around the model's state.
+// operation formats an operation, with values near the model's state.
 func (p *pair) operation(c command) string {
 	verb, seen := c.Kind, p.observed()
 	if verb == "wait" {
@@ -272,7 +272,7 @@ func (p *pair) here() string {
 	return fmt.Sprintf("epoch=%d map=%q", seen.Epoch, seen.Marks.Map.Name)
 }
 
-// ask does a line on the model alone.
+// ask executes a line on only the model.
 func (p *pair) ask(text string) node.Reply {
 	p.Helper()
 	l, err := parseLine(text)
@@ -316,7 +316,7 @@ func (p *pair) run(c command) {
 	}
 }
 
-// lines are those of a command that is neither an operation nor a fault.
+// lines formats a command that is neither an operation nor a fault.
 func (p *pair) lines(c command) []string {
 	seen := p.observed()
 	epoch := seen.Epoch + node.Epoch(c.Epoch)
@@ -371,8 +371,8 @@ func (p *pair) heal() {
 	p.run(command{Kind: "bootstrap"})
 }
 
-// expire lets a lock expire on both: it is released, and acquired again for almost no
-// time. (An extend never shortens.)
+// expire lets a lock expire on both. It releases the lock and acquires it again for a very short time, because
+// an extend never shortens a lock.
 func (p *pair) expire(c command) {
 	here := p.here()
 	read := "read " + c.resource() + " " + here

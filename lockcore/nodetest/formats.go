@@ -8,14 +8,14 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// State is what a node may hold when another version of the program takes it over.
-// A node's test compares what Write leaves in its storage with a stored fixture, and has
-// Read look at a node that was loaded with the fixture.
+// State is the content of a node when another version of the program takes it over. A node's test compares the
+// result of Write in its storage with a stored fixture. It also loads the fixture into a node and checks the
+// node with Read.
 type State struct {
 	Name string
-	// Write brings a node from the state before to this one: the first from nothing.
+	// Write brings a node from the previous state to this one; the first state starts from an empty node.
 	Write func(t *testing.T, n node.Node)
-	// Read uses a node as every version has to be able to.
+	// Read uses a node as every version must be able to.
 	Read func(t *testing.T, n node.Node)
 }
 
@@ -35,6 +35,6 @@ func storedText(name string) func(t *testing.T, n node.Node) {
 	}
 }
 
-// LeftOf is what is left of a row's time to live as a fixture has it: rounded up, since
-// time passes in a test of a real clock; 0 is for good.
+// LeftOf returns the rest of a row's time to live in the form of a fixture: rounded up, since time passes in a
+// test with a real clock; 0 means that the row never ends.
 func LeftOf(left time.Duration) time.Duration { return (left + rounding - 1).Truncate(rounding) }

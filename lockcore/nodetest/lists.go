@@ -7,7 +7,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// lists are the texts of "every". None of them is empty.
+// lists are the lists for "every". None of them is empty.
 var lists = map[string]func() []string{
 	"metadata": func() []string {
 		return []string{
@@ -51,9 +51,8 @@ func made(of func(forgery string) []string) (texts []string) {
 	return slices.Compact(texts)
 }
 
-// A node stores the texts of one caller beside those of another. These texts look like
-// everything that a record, a list, a key or a message of a node may consist of: of an
-// owner L1 with attempts, and a ticket t1 of a server s1.
+// A node stores the texts of one caller beside those of another. These texts imitate everything that a node's
+// records, lists, keys and messages consist of: for an owner L1 with attempts, and a ticket t1 of a server s1.
 func forgeries() []string {
 	return []string{
 		"L1", " L1 ", " L1  ", " L1 - ", " L1 - . ", "1 60000 L1  ", "9007199254740991 60000 L1 = ", " attempt1 ", ",attempt1,", "=", "-", ".", " - . ",

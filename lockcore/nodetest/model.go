@@ -16,11 +16,11 @@ type ModelOptions struct {
 	Now        func() time.Time // default time.Now, so that it works in testing/synctest
 	CounterTTL time.Duration    // default 24h
 	Page       int              // locks of a page of Survey and Scan; default 100
-	Weak       replica.Weakness // rules that it does not keep; default none
+	Weak       replica.Weakness // rules that it breaks; default none
 }
 
-// Model is a replica in memory that answers at once. The methods of its store cause
-// faults. Every method may be called from any goroutine; only Subscribe blocks.
+// Model is a replica in memory that replies at once. The methods of its store cause faults. Every method may
+// be called from any goroutine; only Subscribe blocks.
 type Model struct {
 	*memstore.Store
 	replica.Calls
@@ -82,8 +82,8 @@ func (m *Model) Subscribe(ctx context.Context, server string, w node.Listener) {
 	m.Listen(ctx, server, w)
 }
 
-// Expel revokes the admission. A Model is not a node.Clocked, so that a simulation
-// need not use this.
+// Expel revokes the admission. A Model is not a node.Clocked, so a simulation does not have to use this
+// method.
 func (m *Model) Expel(ctx context.Context, incarnation string, epoch node.Epoch, note string) error {
 	return m.Transact(ctx, true, func(t *replica.Txn) error { return t.Expel(incarnation, epoch, note) })
 }
@@ -96,10 +96,10 @@ func (m *Model) ExpireNow(resource string) {
 	m.Lose(replica.LockKey(resource))
 }
 
-// DropCounter deletes a resource's counter, which any node may do at any time.
+// DropCounter deletes a resource's counter, as any node may do at any time.
 func (m *Model) DropCounter(resource string) { m.Lose(replica.CounterKey(resource)) }
 
-// Read reads a resource by the map that the node has.
+// Read reads a resource under the map that the node has.
 func (m *Model) Read(resource string) node.Reply {
 	seen, _ := m.Observe(context.Background())
 	op := read(resource)

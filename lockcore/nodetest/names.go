@@ -9,8 +9,8 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// oddNames are resources that a careless encoding confuses with each other, with keys of
-// its own or with a pattern.
+// oddNames are resources that a careless encoding confuses with each other, with its own keys, or with a
+// pattern.
 func oddNames() []string {
 	return []string{
 		"a", " ", "  ", "a b", " a", "a ", "A", "l:a", "c:a", "i:a", "q:a", "s:a", "fencelock", "node_locks", "#", "n", "0",

@@ -7,7 +7,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// operation is the kind that a verb stands for, and the words that follow it.
+// operation is the kind of operation of a verb, and the words that follow it.
 type operation struct {
 	kind  node.OpKind
 	words []string
@@ -28,8 +28,8 @@ var operations = map[string]operation{
 	"heartbeat":     {node.OpHeartbeat, []string{"server"}},
 }
 
-// op is the operation of a line. A minute, the usual metadata and, with an attempt, the
-// resource as the scope are the defaults.
+// op returns the operation of a line. Defaults are a TTL of a minute, the usual metadata and, with an attempt,
+// the resource as the scope.
 func (s *suite) op(l line) (op node.Op) {
 	s.Helper()
 	form := operations[l.verb]
@@ -90,7 +90,7 @@ func (s *suite) set(op *node.Op, field, value string) (err error) {
 	return err
 }
 
-// ticket is one that the command "ticket" made.
+// ticket returns a ticket that the command "ticket" made.
 func (s *suite) ticket(name string) (node.Ticket, error) {
 	t, ok := s.tickets[name]
 	if !ok {

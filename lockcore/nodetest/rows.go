@@ -13,9 +13,9 @@ import (
 	"github.com/fencelock/fencelock/lockcore/replica"
 )
 
-// Rows tests the rows of a replica over stores of one kind: they are byte for byte those
-// of the folder's fixtures, which Rows writes first if update is true, and what the
-// fixtures hold is read. It calls open for a store that holds nothing.
+// Rows tests the rows of a replica over stores of one kind. The rows must be identical to the folder's
+// fixtures, byte for byte, and the fixtures must be readable. If update is true, Rows first writes the
+// fixtures. open returns an empty store.
 func Rows(t *testing.T, folder string, update bool, open func(t *testing.T) replica.Store) {
 	t.Helper()
 	written := open(t)
@@ -41,7 +41,7 @@ func Rows(t *testing.T, folder string, update bool, open func(t *testing.T) repl
 	}
 }
 
-// LaterRows tests that what a later version may add is ignored and kept.
+// LaterRows tests that fields that a later version may add are ignored and kept.
 func LaterRows(t *testing.T, folder string, open func(t *testing.T) replica.Store) {
 	t.Helper()
 	const later = "more fields"
@@ -79,13 +79,13 @@ func openReplica(t *testing.T, s replica.Store) *replica.Node {
 	return n
 }
 
-// The record names the store's incarnation, which a fixture does not have.
+// The record contains the store's incarnation; a fixture does not.
 const (
 	recordKey   = "s"
 	incarnation = "<incarnation>"
 )
 
-// FormatRows is a fixture's text of rows: key, what is left, value.
+// FormatRows formats rows as the text of a fixture: key, remaining time, value.
 func FormatRows(rows []replica.Row, own string) string {
 	var text strings.Builder
 	for _, row := range rows {
@@ -119,7 +119,7 @@ func ParseRows(t *testing.T, text, own string) (rows []replica.Row) {
 	return rows
 }
 
-// renamed replaces the incarnation that a record names; its length is before it.
+// renamed replaces the incarnation in a record, and its length prefix.
 func renamed(record, was, with string) string {
 	sized := func(text string) string { return string(binary.AppendVarint(nil, int64(len(text)))) + text }
 	return strings.Replace(record, sized(was), sized(with), 1)

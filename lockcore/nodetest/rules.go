@@ -15,13 +15,13 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// texts are the rules of a node: a file each, with scenarios that doc.go explains.
+// texts are the rules of a node: one file per rule, with scenarios in the format of doc.go.
 //
 //go:embed rules
 var texts embed.FS
 
-// rulesIn returns a folder with the texts: the embedded ones, or in the tests of this package
-// and of replica the files themselves, so that -rewrite changes them.
+// rulesIn returns the folder with the texts. It is the embedded one, except in the tests of this package and
+// of replica, where it is the source folder, so that -rewrite changes the files.
 func rulesIn(tb testing.TB) string {
 	tb.Helper()
 	own := filepath.Join("..", "nodetest", "rules") // seen from here and from replica
@@ -35,11 +35,11 @@ func rulesIn(tb testing.TB) string {
 	return filepath.Join(copied, "rules")
 }
 
-// rules runs the texts, each scenario on a node of its own. In batches they print the same.
+// rules runs the texts, each scenario on a new node. Batches print the same.
 func rules(t *testing.T, open func(t *testing.T, wanted Wanted) Harness, w way) {
 	t.Helper()
 	anyOpen := func(tb testing.TB, wanted Wanted) Harness {
-		t, _ := tb.(*testing.T) // of Run
+		t, _ := tb.(*testing.T) // Run passes a *testing.T
 		return open(t, wanted)
 	}
 	files, err := filepath.Glob(filepath.Join(rulesIn(t), "*.txt"))
@@ -66,8 +66,8 @@ func playFile(tb testing.TB, file string, open Open, w way) {
 	})
 }
 
-// play runs a block. The first one of a scenario may be "node", which says what node it
-// needs; on any other kind of node the scenario is left out.
+// play runs a block. The first block of a scenario may be "node", which lists the scenario's requirements. On
+// a node that does not meet them, the scenario is skipped.
 func (s *suite) play(open Open, block *datadriven.TestData) string {
 	s.Helper()
 	first, err := parseLine(block.FullCmd())
@@ -93,8 +93,8 @@ func (s *suite) play(open Open, block *datadriven.TestData) string {
 	return s.runLines(lines)
 }
 
-// open makes the scenario's node: "node [blank] [clock] [restart] [wipe] [expel] [counters=TIME]".
-// It is admitted unless it has to be blank, or is "node stored": as another version left it.
+// open makes the scenario's node: "node [blank] [clock] [restart] [wipe] [expel] [counters=TIME]". The node is
+// admitted, unless it must be blank. "node stored" is a node as another version left it.
 func (s *suite) open(open Open, first line) {
 	s.Helper()
 	var needs []string
@@ -119,7 +119,7 @@ func (s *suite) open(open Open, first line) {
 	}
 }
 
-// has reports whether the node is of the kind, or can do, what a scenario needs.
+// has reports whether the node meets a requirement of a scenario.
 func (s *suite) has(what string) (has bool) {
 	s.Helper()
 	switch what {
@@ -143,8 +143,8 @@ func (s *suite) has(what string) (has bool) {
 	return has
 }
 
-// after lets a time pass, and does the lines until they print what is expected: once, where
-// the test sets the clock.
+// after lets time pass, and executes the lines until they print what is expected. If the test sets the clock,
+// it executes them once.
 func (s *suite) after(l line, lines []string, expected string) (printed string) {
 	s.Helper()
 	d, err := s.time(l.words[0])
@@ -169,8 +169,8 @@ func (s *suite) after(l line, lines []string, expected string) (printed string) 
 	}
 }
 
-// within does what has to be done in a time. On a real clock the scenario ends where it
-// took longer: what it is about has expired.
+// within executes lines that must finish within a time. On a real clock the scenario ends here if they took
+// longer, because the state under test has expired.
 func (s *suite) within(l line, lines []string, expected string) string {
 	s.Helper()
 	d, err := s.time(l.words[0])
@@ -202,8 +202,8 @@ func (s *suite) batch(lines []string) string {
 	return printed.String()
 }
 
-// every does the lines for each text of a list, or of its sample, as $it, with "+0" at the high-water
-// mark then. All of them print the same.
+// every executes the lines for each text of a list, or of a sample of it, as $it. Each time "+0" is the
+// present high-water mark. All runs must print the same.
 func (s *suite) every(list string, lines []string) (printed string) {
 	s.Helper()
 	base := s.base

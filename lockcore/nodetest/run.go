@@ -11,25 +11,23 @@ import (
 	"github.com/fencelock/fencelock/lockcore/replica"
 )
 
-// Harness is a node under test, with what the suite may do to it.
+// Harness is a node under test, and the means of the suite to change it.
 type Harness struct {
-	// Node has not been used. It holds nothing, unless it bootstrapped itself, which one that is
-	// wanted blank has not.
+	// Node is unused and empty. It may have bootstrapped itself, unless Wanted.Blank was set.
 	Node node.Node
-	// Advance moves the node's clock forward by d. nil: the suite waits for a real
-	// clock, for short times only.
+	// Advance moves the node's clock forward by d. If it is nil, the suite waits for a real clock, for short
+	// times only.
 	Advance func(d time.Duration)
 	// Restart gives the node another incarnation with the same data; nil if its
 	// incarnation never changes.
 	Restart func()
-	// Wipe deletes the node's data and leaves its incarnation; nil if no other program
-	// can do that.
+	// Wipe deletes the node's data and keeps its incarnation; nil if no other program can do that.
 	Wipe func()
-	// Spoil makes the record of a resource's lock one that cannot be read.
+	// Spoil makes the record of a resource's lock unreadable.
 	Spoil func(resource string)
 }
 
-// SpoilRow is the Spoil of a replica on the store.
+// SpoilRow returns a Spoil for a replica on the store.
 func SpoilRow(tb testing.TB, store replica.Store) func(resource string) {
 	tb.Helper()
 	return func(resource string) {
@@ -49,14 +47,14 @@ type suite struct {
 	Harness
 	scale
 
-	epoch   node.Epoch // of operations that name none: that of its admission
-	mapName string     // of operations that name none
+	epoch   node.Epoch // for operations that name no epoch: that of its admission
+	mapName string     // for operations that name no map
 	cluster node.Cluster
 	began   time.Time
 	way     way
 
-	// Of a text.
-	lacking     bool // the node is of another kind than the scenario needs
+	// Set while a text is played.
+	lacking     bool // the node does not meet the scenario's requirements
 	incarnation string
 	tickets     map[string]node.Ticket
 	plans       map[string]node.Admission
@@ -66,35 +64,33 @@ type suite struct {
 
 const (
 	longTTL  = time.Minute      // does not pass during a test
-	counters = time.Hour        // how long a node keeps a counter,
+	counters = time.Hour        // how long a node keeps a counter
 	maxTTL   = 2 * time.Minute  // the longest allowed
 	patience = time.Minute      // how long a real node may take for anything
-	rounding = 20 * time.Second // of times in fixtures: how much later a real clock may be read
-	apart    = 2 * time.Second  // how far two readings of real clocks may be apart that are of one moment
+	rounding = 20 * time.Second // of times in fixtures: the maximum delay of a real clock's reading
+	apart    = 2 * time.Second  // maximum difference of two readings of real clocks at the same moment
 )
 
 // Wanted is the node that a test needs.
 type Wanted struct {
 	CounterTTL time.Duration // how long it keeps counters
-	Blank      bool          // it has not bootstrapped itself; so is one that will be wiped
+	Blank      bool          // it has not bootstrapped itself; also for a node that will be wiped
 }
 
 // Open makes a node, and cleans up with tb.Cleanup.
 type Open func(tb testing.TB, wanted Wanted) Harness
 
-// Run tests a node through its interface alone: each scenario by itself, and with every
-// operation in a batch with strangers'. It calls open once for every test; open cleans up
-// with t.Cleanup.
+// Run tests a node through only its interface: each scenario with single operations, and with every operation
+// in a batch with strangers' operations. It calls open once for every test; open cleans up with t.Cleanup.
 func Run(t *testing.T, open func(t *testing.T, wanted Wanted) Harness) {
 	t.Helper()
 	t.Run("rules", func(t *testing.T) { rules(t, open, way{}) })
 	run(t, open, way{batches: true})
 }
 
-// RunReplica is Run for a replica on a store. Its rules are those of package replica, which Run
-// tests in memory, so each scenario is run once: in batches, which ask more of a store, and with
-// one of five texts where a scenario is run with each of a list: a store keeps them as bytes, and
-// storetest tries those.
+// RunReplica is Run for a replica on a store. Run already tests the rules of package replica in memory, so
+// here each scenario runs once: in batches, which are harder for a store, and with one of five texts where a
+// scenario runs with each text of a list. A store keeps texts as bytes, which storetest covers.
 func RunReplica(t *testing.T, open func(t *testing.T, wanted Wanted) Harness) {
 	t.Helper()
 	run(t, open, way{batches: true, sample: 5})
@@ -110,7 +106,7 @@ func run(t *testing.T, open func(t *testing.T, wanted Wanted) Harness, batched w
 // way is how scenarios are run.
 type way struct {
 	batches bool // each operation in a batch with strangers'
-	sample  int  // of the texts of a list one of so many; 0 for all
+	sample  int  // use one of this many texts of a list; 0 for all
 }
 
 func runAll(t *testing.T, open func(t *testing.T, wanted Wanted) Harness, w way) {
@@ -137,8 +133,8 @@ func runAll(t *testing.T, open func(t *testing.T, wanted Wanted) Harness, w way)
 	}
 }
 
-// admit bootstraps a cluster on the node, with tokens above floor, and makes "+0" the
-// high-water mark and "E" the epoch.
+// admit bootstraps a cluster on the node, with tokens above floor. It sets "+0" to the high-water mark and "E"
+// to the epoch.
 func (s *suite) admit(floor fencing.Token) {
 	s.Helper()
 	seen := s.observe()
@@ -155,8 +151,8 @@ func (s *suite) install(a node.Admission) {
 	s.epoch = a.Epoch
 }
 
-// bootstrap is an admission that a node takes that was observed so: either it is not admitted,
-// or it missed this bootstrap.
+// bootstrap returns an admission that a node in the observed state accepts: the node is not admitted, or
+// missed this bootstrap.
 func (s *suite) bootstrap(seen node.Observation, floor fencing.Token) node.Admission {
 	epoch := max(seen.Epoch, seen.Staged) + 10
 	a := node.Admission{
@@ -168,7 +164,7 @@ func (s *suite) bootstrap(seen node.Observation, floor fencing.Token) node.Admis
 	return a
 }
 
-// observe is the node's state without what is for people alone.
+// observe returns the node's state without the fields for display.
 func (s *suite) observe() node.Observation {
 	s.Helper()
 	seen, err := s.Node.Observe(s.Context())
@@ -184,8 +180,7 @@ func (s *suite) must(err error) {
 	}
 }
 
-// do submits an operation and waits for its reply. An operation without an epoch gets
-// the suite's.
+// do submits an operation and waits for its reply. An operation without an epoch gets the suite's.
 func (s *suite) do(op node.Op) node.Reply {
 	s.Helper()
 	if op.Epoch == 0 {
@@ -200,7 +195,7 @@ func (s *suite) do(op node.Op) node.Reply {
 	return reply
 }
 
-// Submit submits an operation and waits for its reply, within a bound.
+// Submit submits an operation and waits for its reply, for a limited time.
 func Submit(n node.Voter, op node.Op) (node.Reply, error) {
 	const index = 7
 	replies := make(sink, 2)
@@ -223,10 +218,10 @@ type delivery struct {
 	reply node.Reply
 }
 
-// sink has room for a second reply, so that one would be seen and not block.
+// sink has room for a second reply, so that a wrong second reply would be noticed and not block.
 type sink chan delivery
 
-// Deliver takes a reply.
+// Deliver receives a reply.
 func (s sink) Deliver(index int, reply node.Reply) { s <- delivery{index, reply} }
 
 // mayHavePassed is how much time may have passed on the node's clock since the test began.

@@ -52,7 +52,7 @@ func parseWord(text string) (word, rest string, err error) {
 	return word, rest, nil
 }
 
-// quoted is how a text prints a word: quoted where parseWord needs it.
+// quoted formats a word for a text, quoted if parseWord needs that.
 func quoted(word string) string {
 	odd := func(r rune) bool { return !unicode.IsPrint(r) || strings.ContainsRune(" \"=", r) }
 	if word == "" || strings.ContainsFunc(word, odd) {
@@ -61,18 +61,18 @@ func quoted(word string) string {
 	return word
 }
 
-// scale is what the numbers of a text are relative to, so that the text is the same on
-// every node. The zero scale prints them as they are.
+// scale converts between the relative numbers of a text and a node's own, so that the text is the same on
+// every node. The zero scale prints numbers unchanged.
 type scale struct {
 	base   fencing.Token          // of "+0": the high-water mark when the node was admitted
 	first  node.Epoch             // of "E": the epoch in which it was admitted
-	times  map[time.Duration]bool // that commands gave
-	passed func() time.Duration   // how much time the node's clock may have counted since the beginning
-	given  map[string]string      // what "every" gives: $it, and made of it
+	times  map[time.Duration]bool // the times that commands gave
+	passed func() time.Duration   // maximum time that the node's clock may have counted since the beginning
+	given  map[string]string      // the values of "every": $it, and those derived from it
 }
 
-// token reads "+5", "-1": relative to the base; "7": absolute; "max", "max-1"; "reach+1":
-// relative to the largest that a node believes; "now": where a bootstrap would begin.
+// token reads "+5" or "-1", relative to the base; "7", absolute; "max" or "max-1"; "reach+1", relative to the
+// largest that a node accepts; or "now", where a bootstrap would begin.
 func (s *scale) token(text string) (fencing.Token, error) {
 	var from fencing.Token
 	switch {
@@ -137,8 +137,8 @@ func (s *scale) time(text string) (time.Duration, error) {
 	return d, err
 }
 
-// printTime prints what is left of a time, as the time that a command gave if it can be the rest
-// of that. A node with a real clock says a little less at every look.
+// printTime prints a remaining time. If it can be the rest of a time that a command gave, it prints that time,
+// because a node with a real clock reports a little less at every call.
 func (s *scale) printTime(left time.Duration) string {
 	if s.passed != nil && left > 0 {
 		for _, given := range slices.Sorted(maps.Keys(s.times)) {
@@ -185,8 +185,7 @@ func (s *scale) printTicket(t node.Ticket) string {
 	return text
 }
 
-// usual is the metadata of an owner's lock, and the holder of a ticket, unless a command
-// says otherwise.
+// usual is the default metadata of an owner's lock, and the default holder of a ticket.
 func usual(of string) string { return of + "'s" }
 
 // reply prints what node.Reply documents for its outcome.
@@ -274,7 +273,7 @@ func (s *scale) carried(l node.CarriedLock) string {
 	return text
 }
 
-// secret is a cluster's secrets by a name of one digit, or "stored": those of the fixtures.
+// secret returns a cluster's secrets by a one-digit name, or "stored": the fixtures' secrets.
 func secret(name string) node.Secrets {
 	if name == "stored" {
 		return node.NewSecrets(1000, [node.MinSecretBytes]byte{1, 2, 3})

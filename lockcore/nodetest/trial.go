@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// Failures runs the texts of the rules whose names begin with prefix, without testing.T.Run,
-// which a bubble of testing/synctest does not allow, and returns what failed: by the file's
-// name, the first scenario that did. It calls open once for every scenario.
+// Failures runs the texts of the rules whose names begin with prefix. It does not use testing.T.Run, which a
+// bubble of testing/synctest does not allow. It returns the first failed scenario of each file, by the file's
+// name. It calls open once for every scenario.
 func Failures(tb testing.TB, prefix string, batches bool, open Open) map[string]string {
 	tb.Helper()
 	files, err := filepath.Glob(filepath.Join(rulesIn(tb), prefix+"*.txt"))
@@ -29,7 +29,7 @@ func Failures(tb testing.TB, prefix string, batches bool, open Open) map[string]
 	return failures
 }
 
-// trial is a test that may fail: it keeps what would have been printed.
+// trial is a test that may fail. It keeps its messages.
 type trial struct {
 	testing.TB
 
@@ -55,7 +55,7 @@ func (t *trial) Error(args ...any) { t.Errorf("%s", fmt.Sprint(args...)) }
 // FailNow ends the trial.
 func (t *trial) FailNow() { runtime.Goexit() }
 
-// Failed reports whether anything did.
+// Failed reports whether a failure was kept.
 func (t *trial) Failed() bool { return t.failed != "" }
 
 // Logf prints nothing.
@@ -64,7 +64,7 @@ func (*trial) Logf(string, ...any) {}
 // Cleanup calls f when the trial has ended.
 func (t *trial) Cleanup(f func()) { t.cleanup = append(t.cleanup, f) }
 
-// Run is what datadriven calls for a subtest.
+// Run runs a subtest for datadriven.
 func (t *trial) Run(_ string, f func(testing.TB)) {
 	sub := &trial{TB: t.TB}
 	done := make(chan struct{})

@@ -21,37 +21,62 @@ var (
 	errImplausible = errors.New("it granted a token that no cluster can have reached")
 )
 
-// The tries of an Acquire without a wait. The pauses, jittered, are a few round
-// trips long, so that two callers that split the votes do not meet again.
+// The attempts of an Acquire without a wait. The pauses, jittered, are a few round trips long, so that two
+// callers that split the votes do not collide again.
 const (
 	maxTries        = 8
 	splitFirstPause = time.Millisecond
 	splitMaxPause   = 32 * time.Millisecond
 )
 
-// Acquire grants a lease of the resource or of one of its slots, at once or waiting in its
-// queue. Errors: *HeldError, *WaitTimeoutError, ErrIdempotencyMismatch, ErrTokensExhausted,
-// ErrTooManyWaiters, ErrStopping, *QuorumError. After one, it retracts in the background
-// what nodes granted.
-//
-// It repeats a few times by itself when votes split between callers that came at the same
-// time, or when the epoch changed. It and what it calls take and return pointers: requests
-// and leases are large, and a request in the queue has them on its stack at every level.
-// With small frames 4 KB of stack are enough for each of ten thousand waiters.
-func (l *Mapped) Acquire(ctx context.Context, req *Request) (*Part, error) {
+// Acquire grants a lease of the resource or of one of its slots, at once or after waiting in its queue.
+// Errors: *HeldError, *WaitTimeoutError, ErrIdempotencyMismatch, ErrTokensExhausted, ErrTooManyWaiters,
+// ErrStopping, *QuorumError. After an error it retracts the nodes' grants in the background.
+// It repeats an attempt a few times if votes split between callers that came at the same time, or if the
+// epoch changed.
+// This function and those that it calls pass requests and leases by pointer. These are large, and a
+// request in the queue would have them on its stack at every level. With small frames, 4 KB of stack are
+// enough for each of ten thousand waiters.
+func (l *Mapped) Acquire(ctx context.Context, req *lockcore.Request) (*Grant, error) {
 	if req.Slots > 0 {
 		return l.acquireSlot(ctx, req)
 	}
 	if req.Wait > 0 {
-		return l.acquireQueued(ctx, req)
+		return l.acquireQueued(ctx, time.Now().Add(req.AnswerWithin()), req)
 	}
 	l.giveUpPlace(ctx, req)
 	return l.acquireNow(ctx, req)
 }
 
+// Grant is a resource that a quorum has granted: a whole lease, or one part of several. The caller has it
+// until the lease's TTL ends, or until it retracts the Grant.
+type Grant struct {
+	ID    keyring.LeaseID
+	Lease lockcore.Lease // without an id
+	At    time.Time      // when it was granted
+	asked time.Duration  // the TTL of its own votes; a lease that a key found may have another
+	from  *Locker        // the Locker that granted it
+}
+
+// Ring returns the present keys of the quorum that granted it: they seal its lease id.
+func (g *Grant) Ring() *keyring.Ring { return g.from.Ring() }
+
+// Retract retracts the votes that won the Grant. If another attempt under the idempotency key returned
+// the same lease, its votes stay.
+func (g *Grant) Retract() { g.from.retract(g.acquire(), g.Lease.TTL) }
+
+// RetractLater retracts the votes when the kept place of an interrupted request is given up. A server that
+// stops before that leaves the votes to their TTL.
+func (g *Grant) RetractLater() { g.from.retractLater(g.acquire(), g.Lease.TTL) }
+
+// acquire returns the operation that took it, with the fields that a retraction needs.
+func (g *Grant) acquire() *node.Op {
+	return &node.Op{Resource: g.ID.Resource, Owner: g.ID.Owner, Attempt: g.ID.Attempt, TTL: g.asked}
+}
+
 // giveUpPlace gives up the place that a request under the same key had in the queue.
-func (l *Locker) giveUpPlace(ctx context.Context, req *Request) {
-	if req.IdempotencyKey == "" || l.queue.Len() == 0 { // no ticket is worth the hash of its id
+func (l *Locker) giveUpPlace(ctx context.Context, req *lockcore.Request) {
+	if req.IdempotencyKey == "" || l.queue.Len() == 0 { // without tickets here, computing the id's hash is not worth it
 		return
 	}
 	if id, err := l.ticketID(ctx, req); err == nil {
@@ -60,7 +85,7 @@ func (l *Locker) giveUpPlace(ctx context.Context, req *Request) {
 }
 
 // acquireNow acquires without a wait.
-func (l *Mapped) acquireNow(ctx context.Context, req *Request) (*Part, error) {
+func (l *Mapped) acquireNow(ctx context.Context, req *lockcore.Request) (*Grant, error) {
 	var wait time.Duration
 	for try := 1; ; try++ {
 		taken, lost := l.try(ctx, req, node.Op{})
@@ -73,8 +98,8 @@ func (l *Mapped) acquireNow(ctx context.Context, req *Request) (*Part, error) {
 	}
 }
 
-// try acquires with an operation of which the ticket, and whether it is patient, are set.
-func (l *Mapped) try(ctx context.Context, req *Request, op node.Op) (*Part, *loss) {
+// try acquires with an operation whose ticket and patience are set.
+func (l *Mapped) try(ctx context.Context, req *lockcore.Request, op node.Op) (*Grant, *loss) {
 	if err := l.inFlight.enter(ctx); err != nil {
 		return nil, &loss{lossFinal, err}
 	}
@@ -97,20 +122,19 @@ func (l *Mapped) try(ctx context.Context, req *Request, op node.Op) (*Part, *los
 	if res.verdict != quorum.Won {
 		return nil, l.explainLoss(ctx, req, &res)
 	}
-	p := l.newPart(req, &op, &res, described)
-	p.Lease.Waited = described.acquired.Sub(req.Began) // before the round that granted
-	if p.Lease.Validity <= 0 || ctx.Err() != nil {
-		l.retract(&op, res.ttl)
+	g := l.grantOf(req, &op, &res, described)
+	g.Lease.Waited = described.acquired.Sub(req.Began) // before the round that granted
+	if g.Lease.Validity <= 0 || ctx.Err() != nil {
+		l.retract(&op, g.Lease.TTL)
 		return nil, l.tooLate(ctx, req.Resource, &res)
 	}
-	l.grants.Add(earlier, order.Grant{Resource: op.Resource, Owner: op.Owner, Token: res.token})
-	return p, nil
+	l.grants.Add(earlier, order.Grant{Resource: op.Resource, Owner: op.Owner, Token: g.Lease.Token})
+	return g, nil
 }
 
-// chooseOwner sets the ownership value: a random one, or that of the idempotency
-// key. It returns the key's values under secrets that were replaced, and under those of
-// the other sets: the resource may have moved.
-func (l *Locker) chooseOwner(op *node.Op, req *Request, keys *keyring.Ring) (former []string) {
+// chooseOwner sets the ownership value: a random one, or that of the idempotency key. It returns the key's
+// values under earlier secrets, and under the secrets of the other sets, because the resource may have moved.
+func (l *Locker) chooseOwner(op *node.Op, req *lockcore.Request, keys *keyring.Ring) (former []string) {
 	if req.IdempotencyKey == "" {
 		op.Owner = l.random.Word()
 		return nil
@@ -120,56 +144,57 @@ func (l *Locker) chooseOwner(op *node.Op, req *Request, keys *keyring.Ring) (for
 	return owners[1:]
 }
 
-// owners are the ownership values of the request's idempotency key, that of this Locker first.
-func (l *Locker) owners(req *Request, ring *keyring.Ring) []string {
-	owners := ring.Owners(req.Caller, req.IdempotencyKey)
+// owners returns the ownership values of the request's idempotency key. Those of this Locker come first.
+func (l *Locker) owners(req *lockcore.Request, ring *keyring.Ring) []string {
+	owners := ring.Owners(req.Caller.Name(), req.IdempotencyKey)
 	if l.cfg.Keys != nil { // all sets have the same
 		return owners
 	}
 	for _, other := range l.cfg.Map.others() {
-		owners = append(owners, other.Owners(req.Caller, req.IdempotencyKey)...)
+		owners = append(owners, other.Owners(req.Caller.Name(), req.IdempotencyKey)...)
 	}
 	return owners
 }
 
 // runAttempt is one attempt at a lease.
-func (l *Locker) runAttempt(ctx context.Context, op node.Op) acquired {
+func (l *Locker) runAttempt(ctx context.Context, op node.Op) attempt {
 	a := l.newAcquisition(ctx, op, l.cfg.roundLimit(len(l.nodes), op.TTL))
 	a.start()
 	a.wait(ctx)
 	return a.result()
 }
 
-// ownerAmong returns the one of the owners whose lease made the attempt lose, ""
-// if none did. The idempotency key has found its own lease then, which was granted
-// before the cluster's secret was replaced. The next attempt asks for that lease.
-func (res *acquired) ownerAmong(owners []string) string {
-	if res.verdict == quorum.Won || len(owners) == 0 {
+// ownerAmong returns the owner in owners whose lease made the attempt lose, or "". Such an owner means that
+// the idempotency key has found its own lease, granted before the cluster's secret was replaced. The next
+// attempt uses that owner.
+func (a *attempt) ownerAmong(owners []string) string {
+	if a.verdict == quorum.Won || len(owners) == 0 {
 		return ""
 	}
-	for i := range res.replies {
-		if owner := res.replies[i].Owner; slices.Contains(owners, owner) {
+	for i := range a.replies {
+		if owner := a.replies[i].Owner; slices.Contains(owners, owner) {
 			return owner
 		}
 	}
 	return ""
 }
 
-// newPart is what an attempt won. The description of a lease that an idempotency
-// key found is the one that the nodes kept.
-func (l *Mapped) newPart(req *Request, op *node.Op, res *acquired, described meta) *Part {
-	if res.existing != nil {
-		if kept := parseMeta(res.existing.Meta); !kept.acquired.IsZero() {
+// grantOf makes the Grant of a successful attempt. For a lease that an idempotency key found, the description
+// is the one that the nodes kept.
+func (l *Mapped) grantOf(req *lockcore.Request, op *node.Op, won *attempt, described meta) *Grant {
+	ttl, validity, existing := won.won(op.TTL)
+	if existing != nil {
+		if kept := parseMeta(existing.Meta); !kept.acquired.IsZero() {
 			described = kept
 		}
 	}
 	id := keyring.LeaseID{
-		Resource: op.Resource, Owner: op.Owner, Token: res.token, Acquired: described.acquired, Attempt: op.Attempt,
+		Resource: op.Resource, Owner: op.Owner, Token: won.tally.Token(), Acquired: described.acquired, Attempt: op.Attempt,
 		Terms: keyring.Terms{MinHold: req.MinHold, MaxHold: req.MaxHold},
 	}
-	lease := l.leaseOf(id, described, res.ttl, res.validity)
-	lease.Existing = res.existing != nil
-	return &Part{from: l.Locker, ID: id, Lease: lease, asked: op.TTL, At: time.Now()}
+	lease := l.leaseOf(id, described, ttl, validity)
+	lease.Existing = existing != nil
+	return &Grant{from: l.Locker, ID: id, Lease: lease, asked: op.TTL, At: time.Now()}
 }
 
 func (l *Locker) leaseOf(id keyring.LeaseID, m meta, ttl, validity time.Duration) lockcore.Lease {
@@ -190,30 +215,28 @@ func (l *Locker) maxHoldRemaining(id keyring.LeaseID) time.Duration {
 	return max(0, longest-time.Since(id.Acquired))
 }
 
-// retract retracts the votes of an attempt that won a lease, with that TTL, which is not
-// used. Another attempt under the idempotency key may have returned the same lease: its
-// votes stay.
+// retract retracts the votes of an attempt that won a lease with this TTL, if the lease is not used. If
+// another attempt under the idempotency key returned the same lease, its votes stay.
 func (l *Locker) retract(acquire *node.Op, ttl time.Duration) {
 	for i := range l.nodes {
 		l.cleaner.Send(i, retraction(acquire, 0), time.Now().Add(max(ttl, acquire.TTL)), cleanup.Always)
 	}
 }
 
-// retractLater retracts the votes when the place of a request that was broken off is
-// given up, too. A server that stops before that leaves them to their TTL.
+// retractLater retracts the votes when the kept place of an interrupted request is given up. A server that
+// stops before that leaves the votes to their TTL.
 func (l *Locker) retractLater(acquire *node.Op, ttl time.Duration) {
 	for i := range l.nodes {
 		l.cleaner.SendAfter(waitqueue.LingerTime, i, retraction(acquire, 0), time.Now().Add(max(ttl, acquire.TTL)), cleanup.Always)
 	}
 }
 
-// inFlight bounds the acquires that ask the nodes at the same time.
+// inFlight bounds the acquires that query the nodes at the same time.
 //
-// A round has a time limit that is small against a lease (rule 18). Thousands at
-// once would each wait in the nodes' input for longer than that: all would fail.
-// So an acquire beyond the bound waits before its clock starts, first come, first
-// served. Extends and releases never wait: an extend has no time to lose, and there
-// is one release at most for an acquire.
+// A round's time limit is short compared with a lease (rule 18). If thousands of rounds ran at once, each
+// would wait longer than that in the nodes' input, and all would fail. So an acquire beyond the bound waits
+// before its clock starts, first come, first served. Extends and releases never wait: an extend has no time to
+// lose, and there is at most one release per acquire.
 type inFlight chan struct{}
 
 // enter waits for a place. It returns ctx's cause when ctx ends first.

@@ -12,33 +12,43 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
-// acquisition drives an attempt: it gives the attempt the replies and the time
-// limits, and carries out the effects that the attempt returns.
+// acquisition drives an attempt: it passes the replies and the time limits to the attempt, and carries
+// out the effects that the attempt returns. The caller's goroutine is in wait until the attempt is
+// decided and closed. The nodes' goroutines call Deliver, some of them long after that, so the caller
+// gets a copy (result).
+//
+//	caller   newAcquisition ─ start ─────────── wait ─────────── result
+//	                            │                 ▲
+//	                          Submit         close(done)
+//	                            ▼                 │
+//	nodes                    Deliver ─ step ─ effects ─▶ confirms to nodes, retractions to the cleaner
+//
+// Effects are carried out without holding the lock, because a node may deliver from within Submit. The
+// acquisition makes no decisions, which are the attempt's, and no repetitions, which are the cleaner's.
 type acquisition struct {
 	locker  *Locker
-	acquire node.Op
-	began   time.Time
-	limit   time.Duration
-	done    chan struct{} // closed once the caller may have its answer
+	acquire node.Op       // sent to every node; not changed after start
+	began   time.Time     // before the first request was sent: the validity counts from here (rule 17)
+	limit   time.Duration // for the votes, and again for the confirms
+	done    chan struct{} // closed once, by the step that closes the attempt
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below
 	attempt attempt
-	at      *[quorum.MaxNodes]time.Time // of the replies; nil unless traced
-	confirm *node.Op                    // set once, with the token
+	confirm *node.Op // sent to nodes that granted less than the token; set once, with the token
 }
 
-// confirmations is an acquisition in its other role: the sink of its confirms.
+// confirmations is an acquisition as the sink of the replies to its confirms.
 type confirmations acquisition
 
 func (l *Locker) newAcquisition(ctx context.Context, op node.Op, limit time.Duration) *acquisition {
 	a := &acquisition{
 		locker: l, acquire: op, limit: limit,
-		began:   time.Now(), // before the first request (rule 17)
+		began:   time.Now(),
 		done:    make(chan struct{}),
 		attempt: newAttempt(len(l.nodes), op.Attempt != "", op.Ticket.ID != ""),
 	}
 	if l.cfg.Traced != nil && l.cfg.Traced(ctx) {
-		a.at = new([quorum.MaxNodes]time.Time)
+		a.attempt.at = new([quorum.MaxNodes]time.Time)
 	}
 	return a
 }
@@ -51,8 +61,8 @@ func (a *acquisition) start() {
 	}
 }
 
-// wait returns when the attempt is decided. That takes two limits at most: one
-// for the votes and one for the confirmations.
+// wait returns when the attempt is decided. That takes at most two limits: one for the votes and one for
+// the confirmations.
 func (a *acquisition) wait(ctx context.Context) {
 	timer := time.NewTimer(a.limit)
 	defer timer.Stop()
@@ -70,29 +80,29 @@ func (a *acquisition) wait(ctx context.Context) {
 	}
 }
 
-// Deliver takes node i's reply to the acquire.
+// Deliver processes node i's reply to the acquire.
 func (a *acquisition) Deliver(i int, reply node.Reply) {
 	a.locker.meters[i].Vote(reply.Outcome)
 	if reply.Outcome == node.Granted && !node.Plausible(reply.Grant, time.Now()) {
 		reply = node.Reply{Outcome: node.Failed, Err: errImplausible, Sent: true}
 	}
 	a.step(func(t *attempt) effects {
-		if a.at != nil {
-			a.at[i] = time.Now()
+		if t.at != nil {
+			t.at[i] = time.Now()
 		}
 		return t.voted(i, reply)
 	})
 }
 
-// Deliver takes node i's reply to the confirm.
+// Deliver processes node i's reply to the confirm.
 func (c *confirmations) Deliver(i int, reply node.Reply) {
 	a := (*acquisition)(c)
 	a.locker.meters[i].Confirm(reply.Outcome)
 	a.step(func(t *attempt) effects { return t.confirmed(i, reply) })
 }
 
-// step changes the attempt under the lock. It carries the effects out after that,
-// since a node may deliver from within Submit.
+// step changes the attempt under the lock. It carries out the effects after releasing the lock, because a
+// node may deliver from within Submit.
 func (a *acquisition) step(change func(*attempt) effects) {
 	a.mu.Lock()
 	e := change(&a.attempt)
@@ -135,12 +145,14 @@ func (a *acquisition) dequeue(i int) {
 	a.locker.cleaner.Send(i, op, a.began.Add(lockcore.MaxWait), cleanup.Never)
 }
 
-func (a *acquisition) result() acquired {
+// result returns a copy of the attempt for the caller. Late replies still change the original.
+func (a *acquisition) result() attempt {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	res := a.attempt.result(a.acquire.TTL, time.Since(a.began))
-	if a.at != nil {
-		at := *a.at // late replies still change it
+	res := a.attempt
+	res.elapsed, res.early = time.Since(a.began), !res.timeUp
+	if res.at != nil {
+		at := *res.at
 		res.at = &at
 	}
 	return res

@@ -15,9 +15,9 @@ import (
 )
 
 // req is the acquisition of most tests.
-var req = lockcore.AcquireRequest{Resource: "r", TTL: 10 * time.Second, Holder: "h"}
+var req = lockcore.Request{Resource: "r", TTL: 10 * time.Second, Holder: "h"}
 
-func mustAcquire(t *testing.T, c *cluster, req lockcore.AcquireRequest) lockcore.Lease {
+func mustAcquire(t *testing.T, c *cluster, req lockcore.Request) lockcore.Lease {
 	t.Helper()
 	lease, err := c.Acquire(t.Context(), req)
 	if err != nil {
@@ -118,7 +118,9 @@ func TestUnansweredConfirmIsNoLease(t *testing.T) {
 		})
 		limit := 2 * c.cfg.NodeTimeout
 		began := time.Now()
-		lease, err := c.locker.TryOnce(t.Context(), &redlock.Request{AcquireRequest: req, Scope: req.Resource})
+		one := req
+		one.Scope = req.Resource
+		lease, err := c.locker.TryOnce(t.Context(), &one)
 		if took := time.Since(began); err == nil || took > limit {
 			t.Errorf("%+v, %v after %s", lease, err, took)
 		}
@@ -271,7 +273,7 @@ func TestHeldSaysByWhom(t *testing.T) {
 		c := newCluster(t, 3, redlock.Config{})
 		first := mustAcquire(t, c, req)
 		settle(time.Second)
-		_, err := c.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", Holder: "other"})
+		_, err := c.Acquire(t.Context(), lockcore.Request{Resource: "r", Holder: "other"})
 		var held *lockcore.HeldError
 		if !errors.As(err, &held) {
 			t.Fatal(err)
@@ -360,7 +362,7 @@ func TestImplausibleGrantDoesNotCount(t *testing.T) {
 			t.Errorf("token %d", lease.Token)
 		}
 		c.spoil(2, broken)
-		if _, err := c.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "other"}); !errors.Is(err, lockcore.ErrNoQuorum) {
+		if _, err := c.Acquire(t.Context(), lockcore.Request{Resource: "other"}); !errors.Is(err, lockcore.ErrNoQuorum) {
 			t.Errorf("one sound node of three: %v", err)
 		}
 	})
@@ -379,7 +381,7 @@ func TestLeaseWithoutValidityIsRefused(t *testing.T) {
 				return roundTrip, r
 			})
 		}
-		_, err := c.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", TTL: lockcore.MinTTL})
+		_, err := c.Acquire(t.Context(), lockcore.Request{Resource: "r", TTL: lockcore.MinTTL})
 		if !errors.Is(err, lockcore.ErrNoQuorum) {
 			t.Fatal(err)
 		}

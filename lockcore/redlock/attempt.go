@@ -9,44 +9,55 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
-// attempt is one attempt at a lease, the whole of Redlock with tokens, as a value:
-// a method takes an event and returns its effects. It does no I/O, takes no lock
-// and reads no clock. An acquisition drives it.
+// attempt is one attempt at a lease. It contains all of Redlock with tokens as a state machine without
+// side effects: a method takes an event and returns the effects. It does no I/O, takes no lock and reads
+// no clock. An acquisition passes the events to it and carries out the effects. The final state becomes
+// the caller's lease (won) or refusal (explainLoss).
 //
-//	every node is asked for its vote
-//	a quorum granted:          token = largest of its grants (rule 1)
-//	some granted less:         they confirm the token, while owned (rules 2, 3)
-//	a quorum holds >= token:   won, the answer is sent (rule 18)
-//	a quorum is impossible,
-//	or the caller went away:   every vote is retracted (rule 16)
+// Before the first event, all nodes were sent a request for their vote. The states are those of verdict, and
+// each event is a method:
 //
-// Replies that come after the answer still have effects: a late grant of a lost
-// attempt is retracted. A late grant below the token is confirmed, so that the
-// counters are equal again before the next lease.
+//	            voted, confirmed: a quorum holds >= token (rule 18)
+//	          ┌───────────────────────────────────────────────────▶ Won
+//	Pending ──┤
+//	          └───────────────────────────────────────────────────▶ Lost
+//	            voted, confirmed: a quorum is impossible
+//	            votesDue, confirmsDue, abandon: no reply is waited for any more
+//
+//	Pending   when a quorum has granted, the token is the largest of its grants (rule 1), and
+//	          nodes that granted less confirm it while they hold the lock (rules 2, 3)
+//	Won       nodes that granted less than the token still confirm it, so that counters are equal
+//	          before the next lease; the ticket is dequeued on nodes that may still have it
+//	Lost      every vote is retracted (rule 16)
+//
+// Won and Lost are final, but later events still have effects: a late grant of a lost attempt is
+// retracted. The attempt does not decide when to give up, because only the acquisition has a clock.
 type attempt struct {
 	ballot
 	keyed  bool // several attempts may share the owner (an idempotency key)
 	ticket bool // it waits in the queue
 
-	tally     quorum.Tally
-	confirms  nodeSet // were sent a confirm
-	dequeued  nodeSet // were sent a dequeue of the ticket
-	retracted nodeSet // were sent a retraction
-	verdict   quorum.Verdict
-	timeUp    bool // the answer waits for no further reply
-	closed    bool // the answer may be sent
+	tally quorum.Tally // decides the verdict; counts each node once, by its first vote
+	// The nodes that were sent a confirm, a dequeue or a retraction. These sets only grow, so each effect
+	// happens at most once for each node. confirms is a subset of answered, because only nodes that
+	// granted less than the token confirm it. retracted is not: an acquire may reach a node whose reply
+	// does not arrive.
+	confirms, dequeued, retracted nodeSet
+	verdict                       quorum.Verdict // leaves Pending once, in decide
+	timeUp                        bool           // set by votesDue, confirmsDue and abandon: no reply is waited for
+	closed                        bool           // the caller may get the result; never true while Pending
 }
 
-// effects are what follows from one event. Each effect happens once for a node.
+// effects are the consequences of one event. Each effect happens once for a node.
 type effects struct {
 	confirm      nodeSet // the token
 	retract      nodeSet // the attempt's vote, whatever its grant
 	retractAbove nodeSet // the attempt's vote if its grant is above the token
-	retractLater nodeSet // the attempt's vote: a rejoin may be giving it to the node
+	retractLater nodeSet // retracted later, because a rejoin may be writing the vote to the node
 	dequeue      nodeSet // the ticket
-	noAnswer     nodeSet // had not answered at the limit
-	// answer: the caller may have its answer, once the retractions were sent. The
-	// next attempt must not find this one's votes.
+	noAnswer     nodeSet // nodes that had not replied at the limit
+	// answer means that the caller may have its result, after the retractions were sent: the next attempt must
+	// not find this one's votes.
 	answer bool
 }
 
@@ -54,7 +65,7 @@ func newAttempt(n int, keyed, ticket bool) attempt {
 	return attempt{ballot: newBallot(n), keyed: keyed, ticket: ticket, tally: quorum.NewTally(n)}
 }
 
-// voted takes node i's reply to the acquire.
+// voted processes node i's reply to the acquire.
 func (a *attempt) voted(i int, reply node.Reply) effects {
 	a.add(i, reply)
 	if reply.Outcome == node.Granted {
@@ -62,20 +73,20 @@ func (a *attempt) voted(i int, reply node.Reply) effects {
 	} else {
 		a.tally.Refused(i)
 	}
-	return a.settle()
+	return a.decide()
 }
 
-// confirmed takes node i's reply to the confirm.
+// confirmed processes node i's reply to the confirm.
 func (a *attempt) confirmed(i int, reply node.Reply) effects {
 	if reply.Outcome == node.Granted {
 		a.tally.Confirmed(i)
 	} else {
 		a.tally.Refused(i)
 	}
-	return a.settle()
+	return a.decide()
 }
 
-// votesDue ends the time for votes. A node that has not answered counts as a refusal.
+// votesDue ends the time for votes. A node that has not replied counts as a refusal.
 func (a *attempt) votesDue() effects {
 	missing := a.nodesWith(func(i int) bool { return a.verdict == quorum.Pending && !a.answered.has(i) })
 	e := a.refuse(missing)
@@ -88,30 +99,30 @@ func (a *attempt) confirmsDue() effects {
 	return a.refuse(a.nodesWith(func(i int) bool { return !a.tally.Counts(i) }))
 }
 
-// abandon ends the attempt of a caller that went away.
+// abandon ends the attempt because the caller has left.
 func (a *attempt) abandon() effects {
 	return a.refuse(a.nodesWith(func(int) bool { return true }))
 }
 
-// refuse counts the nodes as refusals unless the attempt is decided. The answer
-// waits for no further reply.
+// refuse counts the nodes as refusals unless the attempt is decided. The caller's result no longer waits for
+// replies.
 func (a *attempt) refuse(nodes nodeSet) effects {
 	a.timeUp = true
 	if a.verdict == quorum.Pending {
 		nodes.each(a.tally.Refused)
 	}
-	return a.settle()
+	return a.decide()
 }
 
-// settle returns what follows from the tally.
-func (a *attempt) settle() (e effects) {
+// decide returns the effects of the tally's state.
+func (a *attempt) decide() (e effects) {
 	if a.verdict == quorum.Pending {
 		a.verdict = a.tally.Verdict()
 	}
 	switch a.verdict {
 	case quorum.Lost:
 		e.retract = a.retractions(0)
-		e.retractLater = a.carriers()
+		e.retractLater = a.unadmitted()
 	case quorum.Won:
 		e.dequeue = a.dequeues()
 		if a.keyed {
@@ -124,13 +135,12 @@ func (a *attempt) settle() (e effects) {
 	return e
 }
 
-// retractions are the nodes that have a vote with a grant above the token (with any
-// grant for 0), or may have one: a request that failed may still reach its node.
+// retractions returns the nodes that have a vote with a grant above the token (with any grant for 0), or may
+// have one: a request that failed may still reach its node.
 //
-// A lost attempt has no use for any vote. An attempt that won under an idempotency
-// key has no use for a vote above its token. The release leaves such a vote alone,
-// since the next lease under the key has the same owner. Without a key the release
-// takes it.
+// A lost attempt needs none of its votes. An attempt that won under an idempotency key does not need a
+// vote with a grant above its token. The release would leave such a vote, because the next lease under
+// the key has the same owner. Without a key, the release removes it.
 func (a *attempt) retractions(above fencing.Token) nodeSet {
 	nodes := a.nodesWith(func(i int) bool {
 		r := &a.replies[i]
@@ -140,10 +150,10 @@ func (a *attempt) retractions(above fencing.Token) nodeSet {
 	return nodes
 }
 
-// carriers are the nodes that a lost attempt found without admission. A rejoin may
-// have read the attempt's votes on the others before they were retracted, and give
-// the lock to such a node (rule 21). It takes R votes for that.
-func (a *attempt) carriers() nodeSet {
+// unadmitted returns the nodes that a lost attempt found without admission. A rejoin may have read the
+// attempt's votes on other nodes before they were retracted, and write the lock on such a node (rule 21). That
+// takes R votes.
+func (a *attempt) unadmitted() nodeSet {
 	voted := a.nodesWith(func(i int) bool {
 		r := &a.replies[i]
 		return r.Outcome == node.Granted || r.Outcome == node.Failed && r.Sent
@@ -156,9 +166,9 @@ func (a *attempt) carriers() nodeSet {
 	return nodes
 }
 
-// dequeues are the nodes where the ticket of a won lease is still in the queue. A
-// node dequeues the ticket that it grants, but not one whose owner has the lock already.
-// Under an idempotency key every node still remembers the arrival, until a dequeue.
+// dequeues returns the nodes that still have the ticket of a won lease in their queues. A node dequeues the
+// ticket when it grants, but not if the owner already had the lock. Under an idempotency key every node still
+// remembers the arrival, until a dequeue.
 func (a *attempt) dequeues() nodeSet {
 	if !a.ticket {
 		return 0
@@ -170,7 +180,7 @@ func (a *attempt) dequeues() nodeSet {
 	return nodes
 }
 
-// confirmations are the nodes that granted less than the token.
+// confirmations returns the nodes that granted less than the token.
 func (a *attempt) confirmations() nodeSet {
 	if a.verdict == quorum.Lost {
 		return 0
@@ -180,34 +190,19 @@ func (a *attempt) confirmations() nodeSet {
 	return nodes
 }
 
-// explained reports whether it is known why the attempt is lost. With a node down,
-// two of five that refuse make a quorum impossible. They do not show whether the
-// resource is held or the nodes are unreachable: that takes a quorum of votes, or
-// as many as can still come.
+// explained reports whether it is known why the attempt is lost. With a node down, two refusals of five nodes
+// make a quorum impossible, but do not show whether the resource is held or the nodes are unreachable. That
+// takes a quorum of votes, or as many as can still come.
 func (a *attempt) explained() bool {
 	votes := a.votes()
 	return votes >= a.quorum || votes+a.open() < a.quorum
 }
 
-// acquired is the result of an attempt.
-type acquired struct {
-	ballot
-	verdict  quorum.Verdict // Lost also when the caller went away
-	token    fencing.Token
-	validity time.Duration
-	ttl      time.Duration
-	existing *node.Reply                 // of a node that had the lock already: an idempotency key found its lease
-	at       *[quorum.MaxNodes]time.Time // of the replies; nil unless traced
-}
-
-// result is the attempt's, elapsed after its first request was sent (rule 17).
-func (a *attempt) result(ttl, elapsed time.Duration) acquired {
-	res := acquired{ballot: a.ballot, verdict: quorum.Lost, token: a.tally.Token(), ttl: ttl}
-	res.early = !a.timeUp
-	if a.verdict != quorum.Won {
-		return res
-	}
-	res.verdict = quorum.Won
+// won returns the TTL of a lease that was won, and its validity, counted from the end of elapsed (rule 17).
+// If an idempotency key has found its earlier lease, existing is the reply of a node that already had the
+// lock, and the TTL is that lease's TTL.
+func (a *attempt) won(asked time.Duration) (ttl, validity time.Duration, existing *node.Reply) {
+	ttl = asked
 	remaining := make([]time.Duration, 0, quorum.MaxNodes)
 	for i := range a.n {
 		if !a.tally.Counts(i) {
@@ -216,9 +211,8 @@ func (a *attempt) result(ttl, elapsed time.Duration) acquired {
 		reply := &a.replies[i]
 		remaining = append(remaining, reply.Remaining)
 		if reply.Existing {
-			res.existing, res.ttl = reply, reply.TTL
+			existing, ttl = reply, reply.TTL
 		}
 	}
-	res.validity = quorum.Validity(quorum.KthLargest(remaining, a.quorum), res.ttl, elapsed)
-	return res
+	return ttl, quorum.Validity(quorum.KthLargest(remaining, a.quorum), ttl, a.elapsed), existing
 }

@@ -2,8 +2,11 @@ package redlock
 
 import (
 	"cmp"
+	"encoding/json"
 	"math/bits"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
@@ -12,15 +15,22 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
-// ballot is the answers of the nodes to one operation. A node that has not
-// answered has the zero Reply, which is Failed and names no owner.
+// ballot holds the replies of the nodes to one operation, and answers questions about them: whose lease a
+// quorum holds, how many requests wait, whether enough nodes executed the operation. Acquires, extends,
+// releases and reads all produce one.
+//
+// It has at most one reply per node, at the node's index. A node that has not replied has the zero Reply,
+// which is Failed and names no owner. So counts need not check which nodes have replied, and a match must be
+// false for the zero Reply. A ballot has no lock: its writer (round or acquisition) has one, and its readers
+// have a copy.
 type ballot struct {
-	n, quorum int
-	replies   [quorum.MaxNodes]node.Reply
-	answered  nodeSet
-	elapsed   time.Duration // since before the first request was sent
-	early     bool          // it ended before its limit: some nodes may not have been waited for
-	cause     error         // the context's, when the caller went away
+	n, quorum int                         // number of nodes, and of nodes in a quorum
+	replies   [quorum.MaxNodes]node.Reply // the replies of the first n nodes
+	answered  nodeSet                     // nodes that have replied
+	elapsed   time.Duration               // since before the first request was sent
+	early     bool                        // it ended before its limit, perhaps without waiting for all nodes
+	cause     error                       // the context's cause, if the caller left
+	at        *[quorum.MaxNodes]time.Time // when each reply came; nil unless the attempt is traced
 }
 
 func newBallot(n int) ballot { return ballot{n: n, quorum: quorum.Of(n)} }
@@ -30,10 +40,10 @@ func (b *ballot) add(i int, reply node.Reply) {
 	b.answered |= only(i)
 }
 
-// open is the number of nodes that have not answered.
+// open returns the number of nodes that have not replied.
 func (b *ballot) open() int { return b.n - bits.OnesCount8(uint8(b.answered)) }
 
-// nodesWith are the nodes for which match is true.
+// nodesWith returns the nodes for which match is true.
 func (b *ballot) nodesWith(match func(i int) bool) (nodes nodeSet) {
 	for i := range b.n {
 		if match(i) {
@@ -43,8 +53,7 @@ func (b *ballot) nodesWith(match func(i int) bool) (nodes nodeSet) {
 	return nodes
 }
 
-// countIf counts the replies for which match is true. The match must be false for
-// the zero Reply.
+// countIf counts the replies for which match is true. match must be false for the zero Reply.
 func (b *ballot) countIf(match func(*node.Reply) bool) (n int) {
 	for i := range b.replies[:b.n] {
 		if match(&b.replies[i]) {
@@ -64,12 +73,12 @@ func (b *ballot) votes() int {
 	return b.countIf(func(r *node.Reply) bool { return r.Outcome.Votes() })
 }
 
-// done reports whether node i is admitted and did what was asked.
+// done reports whether node i is admitted and executed the operation.
 func (b *ballot) done(i int) bool {
 	return b.replies[i].Outcome.Done()
 }
 
-// usable counts the nodes that are admitted and did what was asked.
+// usable counts the nodes that are admitted and executed the operation.
 func (b *ballot) usable() int { return b.nodesWith(b.done).len() }
 
 // grantDecided ends a round that needs a quorum of Granted.
@@ -78,24 +87,23 @@ func (b *ballot) grantDecided() bool {
 	return granted >= b.quorum || granted+b.open() < b.quorum
 }
 
-// releaseDecided ends a release: a quorum deleted the lock, or too few nodes can
-// have held it.
+// releaseDecided ends a release: a quorum deleted the lock, or too few nodes can have held it.
 func (b *ballot) releaseDecided() bool {
 	return b.count(node.Granted) >= b.quorum || b.n-b.count(node.NotHeld) < b.quorum
 }
 
-// holderDecided ends a read: a quorum holds one lease, or none can have a quorum.
+// holderDecided ends a read: a quorum holds the same lease, or no lease can have a quorum.
 func (b *ballot) holderDecided() bool {
 	_, locks := b.leader()
 	return b.readDecided(locks)
 }
 
-// readDecided ends a read that has found so many locks of the lease that it is about.
+// readDecided ends a read of a lease that has found its lock on this many nodes.
 func (b *ballot) readDecided(locks int) bool {
 	return locks >= b.quorum || locks+b.open() < b.quorum && b.usable() >= b.quorum
 }
 
-// leader returns the owner that holds the lock on most nodes, "" if none does.
+// leader returns the owner that holds the lock on most nodes; "" if the lock is free on all.
 func (b *ballot) leader() (owner string, locks int) {
 	for i := range b.replies[:b.n] {
 		candidate := b.replies[i].Owner
@@ -107,7 +115,7 @@ func (b *ballot) leader() (owner string, locks int) {
 	return owner, locks
 }
 
-// waiting is the length of the queue, as far as the nodes show it.
+// waiting returns the length of the queue, as far as the nodes show it.
 func (b *ballot) waiting() (n int) {
 	for i := range b.replies[:b.n] {
 		n = max(n, b.replies[i].Waiting)
@@ -132,16 +140,16 @@ func (b *ballot) tickets() (tickets []node.Ticket) {
 	return tickets
 }
 
-// holding is what the replies show of one lease.
+// holding describes one lease as the replies show it.
 type holding struct {
 	token     fencing.Token
-	remaining time.Duration // of a quorum; of all that answered when these are fewer
+	remaining time.Duration // on a quorum; on all nodes that replied, if they are fewer than a quorum
 	ttl       time.Duration
 	meta
 }
 
-// holdingOf describes the owner's lease. Its token is the grant that a quorum
-// shares, else the largest: its holder has confirmed that one, or is about to.
+// holdingOf describes the owner's lease. Its token is the grant that a quorum shares, or else the largest
+// grant: the holder has confirmed that one, or is about to.
 func (b *ballot) holdingOf(owner string) (h holding) {
 	remaining := make([]time.Duration, 0, quorum.MaxNodes)
 	shared := 0
@@ -164,7 +172,7 @@ func (b *ballot) holdingOf(owner string) (h holding) {
 	return h
 }
 
-// firstMeta is the first description that a node returned.
+// firstMeta returns the first description that a node returned.
 func (b *ballot) firstMeta() meta {
 	for i := range b.replies[:b.n] {
 		if m := parseMeta(b.replies[i].Meta); !m.acquired.IsZero() {
@@ -174,7 +182,7 @@ func (b *ballot) firstMeta() meta {
 	return meta{}
 }
 
-// largestGrant is at least every grant of the owner that a node shows.
+// largestGrant returns the largest grant of the owner that any node shows.
 func (b *ballot) largestGrant(owner string) (grant fencing.Token) {
 	for i := range b.replies[:b.n] {
 		if r := &b.replies[i]; r.Owner == owner {
@@ -184,8 +192,7 @@ func (b *ballot) largestGrant(owner string) (grant fencing.Token) {
 	return grant
 }
 
-// lockState describes the resource's holder, if there is or may be one, and
-// returns its owner.
+// lockState describes the resource's actual or possible holder, and returns its owner.
 func (b *ballot) lockState(resource string) (lockcore.LockState, string) {
 	state := lockcore.LockState{Resource: resource, Waiting: b.waiting(), Waiters: b.waiters()}
 	owner, locks := b.leader()
@@ -210,10 +217,44 @@ func (b *ballot) waiters() []lockcore.Waiter {
 	return waiters
 }
 
-// nodeSet is a set of nodes, one bit each; |= adds.
+// meta is the public description of a lock, which nodes keep together with the lock.
+type meta struct {
+	acquired time.Time // the granting server's wall clock; zero if unknown
+	holder   string
+	metadata json.RawMessage
+}
+
+// metaSeparator cannot occur in a holder label, which has no control characters.
+const metaSeparator = "\x1f"
+
+func (m meta) String() string {
+	var digits [16]byte
+	return string(strconv.AppendInt(digits[:0], m.acquired.UnixMilli(), 36)) + metaSeparator + m.holder + metaSeparator + string(m.metadata)
+}
+
+// parseMeta reads the result of String. Any other text gives an unknown meta. So does the empty text of a lock
+// that an extend recreated (rule 5): meta is for display only.
+func parseMeta(text string) (m meta) {
+	millis, rest, ok := strings.Cut(text, metaSeparator)
+	if !ok {
+		return meta{}
+	}
+	if ms, err := strconv.ParseInt(millis, 36, 64); err == nil {
+		m.acquired = time.UnixMilli(ms)
+	}
+	holder, rest, _ := strings.Cut(rest, metaSeparator)
+	metadata, _, _ := strings.Cut(rest, metaSeparator) // a later version may add parts; JSON does not contain the separator
+	m.holder = holder
+	if json.Valid([]byte(metadata)) {
+		m.metadata = json.RawMessage(metadata)
+	}
+	return m
+}
+
+// nodeSet is a set of nodes, one bit each. The operator |= adds nodes.
 type nodeSet uint8
 
-// only is the set of node i.
+// only returns the set with only node i.
 func only(i int) nodeSet { return 1 << i }
 
 func (s nodeSet) has(i int) bool { return s&only(i) != 0 }

@@ -13,6 +13,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock"
 	"github.com/fencelock/fencelock/lockcore/redlock/internal/fakenode"
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
+	"github.com/fencelock/fencelock/lockcore/servicetest"
 )
 
 // BenchmarkTally counts the votes of one acquire: grants that are equal, as
@@ -76,10 +77,10 @@ func BenchmarkLocker(b *testing.B) {
 		b.Fatal(err)
 	}
 	l.Members().Learn(1)
-	locker := compose.New(lockcore.Limits{}.WithDefaults(), alone{l}, time.Second, nil)
+	locker := servicetest.ByID{Calls: compose.New(lockcore.Limits{}.WithDefaults(), alone{l}, time.Second)}
 	b.ReportAllocs()
 	for b.Loop() {
-		lease, err := locker.Acquire(b.Context(), lockcore.AcquireRequest{Resource: "orders/42"})
+		lease, err := locker.Acquire(b.Context(), lockcore.Request{Resource: "orders/42"})
 		if err == nil {
 			err = locker.Release(b.Context(), lease.ID)
 		}

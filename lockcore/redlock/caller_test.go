@@ -11,6 +11,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/keyring"
 	"github.com/fencelock/fencelock/lockcore/redlock"
+	"github.com/fencelock/fencelock/lockcore/servicetest"
 )
 
 // asOwner gives every call that takes a lease id, with the lease ids' error.
@@ -25,7 +26,7 @@ func asOwner(c *cluster, ctx context.Context, id string) map[string]error { //no
 func TestALeaseAnswersToItsOwnerAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, redlock.Config{})
-		alice, bob := lockcore.WithCaller(t.Context(), "alice"), lockcore.WithCaller(t.Context(), "bob")
+		alice, bob := servicetest.WithCaller(t.Context(), "alice"), servicetest.WithCaller(t.Context(), "bob")
 		lease, err := c.Acquire(alice, req)
 		if err != nil {
 			t.Fatal(err)
@@ -94,7 +95,7 @@ func TestAnIdempotencyKeyOutlivesItsSecret(t *testing.T) {
 func TestAnIdempotencyKeyIsItsOwners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, redlock.Config{})
-		alice, bob := lockcore.WithCaller(t.Context(), "alice"), lockcore.WithCaller(t.Context(), "bob")
+		alice, bob := servicetest.WithCaller(t.Context(), "alice"), servicetest.WithCaller(t.Context(), "bob")
 		keyed := req
 		keyed.IdempotencyKey = "k"
 		lease, err := c.Acquire(alice, keyed)

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -16,8 +17,8 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
-// Config tunes a Locker. The zero value of a field takes its default. Fields without a
-// comment are those of sets.Config, for one set.
+// Config configures a Locker. Zero fields get defaults. Fields without a comment are those of
+// sets.Config, for one set.
 type Config struct {
 	MaxTTL        time.Duration
 	MaxHold       time.Duration
@@ -27,6 +28,7 @@ type Config struct {
 	MaxWaiters    int
 	MaxInFlight   int
 	Recovery      membership.Recovery
+	Tool          bool
 	Watching      bool
 	New, Force    bool
 	Floor         func(context.Context) (fencing.Token, error)
@@ -37,19 +39,22 @@ type Config struct {
 	Trace         func(context.Context, Attempt)
 	Traced        func(context.Context) bool
 	Unlisted      bool
-	Random        io.Reader // of this set
+	Random        io.Reader // the randomness of this set
 	Map           Maps
 }
 
-// Maps are the maps of node sets as a Locker needs to know them (rule 30). The zero value is
-// of a set that is alone for good.
+// Maps are the functions with which a Locker handles maps of node sets (rule 30). The zero value is for a
+// set that is never changed.
 type Maps struct {
-	Sets   string                    // all sets that this server knows, for people
-	Suffix string                    // says, in the id of this server on the nodes, which maps it knows
-	Knows  func(mapName string) bool // see membership.Config
-	New    func() node.Map           // see membership.Config
-	Taken  func(node.Map)            // gets the map that the nodes have, whenever it changes; it must not block
-	Others func() []*keyring.Ring    // of the other sets: they may have sealed a lease of a resource that moved here
+	Sets      string                          // all sets that this server knows, for display
+	Suffix    string                          // a suffix of this server's id on the nodes, which says which maps it knows
+	Knows     func(mapName string) bool       // see membership.Config
+	New       func() node.Map                 // see membership.Config
+	Secrets   func() (node.Secrets, bool)     // see membership.Config.NewSecrets
+	Next      func(node.Map) (node.Map, bool) // see membership.Config
+	OtherList func() bool                     // see membership.Config
+	Taken     func(node.Map)                  // gets the map that the nodes have, whenever it changes; it must not block
+	Others    func() []*keyring.Ring          // the rings of the other sets: they may have sealed a lease of a resource that moved here
 }
 
 func (m *Maps) others() []*keyring.Ring {
@@ -61,13 +66,13 @@ func (m *Maps) others() []*keyring.Ring {
 
 // WithDefaults fills in the defaults.
 func (c Config) WithDefaults() Config {
-	defaultTo(&c.MaxTTL, 60*time.Second)
-	defaultTo(&c.NodeTimeout, min(time.Second, c.MaxTTL/10))
-	defaultTo(&c.NodeDownAfter, 4*c.NodeTimeout)
-	defaultTo(&c.WatchInterval, 250*time.Millisecond)
-	defaultTo(&c.MaxWaiters, 10_000)
-	defaultTo(&c.MaxInFlight, 128)
-	defaultTo(&c.Recovery, membership.RecoveryAuto)
+	c.MaxTTL = cmp.Or(c.MaxTTL, 60*time.Second)
+	c.NodeTimeout = cmp.Or(c.NodeTimeout, min(time.Second, c.MaxTTL/10))
+	c.NodeDownAfter = cmp.Or(c.NodeDownAfter, 4*c.NodeTimeout)
+	c.WatchInterval = cmp.Or(c.WatchInterval, 250*time.Millisecond)
+	c.MaxWaiters = cmp.Or(c.MaxWaiters, 10_000)
+	c.MaxInFlight = cmp.Or(c.MaxInFlight, 128)
+	c.Recovery = cmp.Or(c.Recovery, membership.RecoveryAuto)
 	if c.Random == nil {
 		c.Random = rand.Reader
 	}
@@ -81,13 +86,6 @@ func (c Config) WithDefaults() Config {
 		c.Violated = func(lockcore.Invariant, ...any) {}
 	}
 	return c
-}
-
-func defaultTo[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 func (c Config) validate() error {
@@ -108,8 +106,8 @@ func (c Config) validate() error {
 	return nil
 }
 
-// roundLimit is how long a round waits for so many nodes (rule 18). Of several a late one
-// has others to decide without it; where there is one, an early end does not help.
+// roundLimit is how long a round waits for the given number of nodes (rule 18). With several nodes, the others
+// can decide without a late one. With one node, an early end does not help.
 func (c Config) roundLimit(nodes int, ttl time.Duration) time.Duration {
 	if nodes == 1 {
 		return min(c.NodeTimeout, ttl/2)
@@ -117,35 +115,35 @@ func (c Config) roundLimit(nodes int, ttl time.Duration) time.Duration {
 	return min(c.NodeTimeout, ttl/10)
 }
 
-// membership is the configuration of the Locker's Controller.
+// membership returns the configuration of the Locker's Controller.
 func (c Config) membership(l *Locker) membership.Config {
 	return membership.Config{
 		MaxTTL: c.MaxTTL, NodeDownAfter: c.NodeDownAfter, WatchInterval: c.WatchInterval,
-		Recovery: c.Recovery, Watching: c.Watching, Sets: c.Map.Sets, New: c.New, Force: c.Force, Floor: c.Floor,
+		Recovery: c.Recovery, Tool: c.Tool, Watching: c.Watching, Sets: c.Map.Sets, New: c.New, Force: c.Force, Floor: c.Floor,
 		Logger: c.Logger, Audit: c.Audit, Random: l.random,
 		Meter:   func(i int) membership.Meter { return l.meters[i] },
 		Secrets: l.takeSecrets, Violated: c.Violated,
-		Knows: c.Map.Knows, NewMap: c.Map.New, Mapped: c.Map.Taken,
+		Knows: c.Map.Knows, NewMap: c.Map.New, NewSecrets: c.Map.Secrets, NextMap: c.Map.Next, OtherList: c.Map.OtherList, Mapped: c.Map.Taken,
 	}
 }
 
-// Meter counts what one node does. Many goroutines call its methods, some of them
-// with locks held: a method must be quick and must not call back.
+// Meter counts what one node does. Many goroutines call its methods, some of them while they hold locks,
+// so a method must be quick and must not call back.
 type Meter interface {
-	Vote(o node.Outcome)    // a reply to an acquire, late ones included
+	Vote(o node.Outcome)    // a reply to an acquire, including late ones
 	NoAnswer()              // no reply to an acquire within its limit
 	Confirm(o node.Outcome) // a reply to a confirm
 	membership.Meter
 }
 
-// Attempt is one attempt at a lease, for Config.Trace. None of it is secret.
+// Attempt describes one attempt at a lease, for Config.Trace. It contains nothing secret.
 type Attempt struct {
-	Verdict quorum.Verdict // Lost also when the caller went away
+	Verdict quorum.Verdict // Lost also if the caller left
 	Token   fencing.Token  // 0 unless won
 	Votes   []VoteTaken    // in the order of the nodes
 }
 
-// VoteTaken is a node's reply, as far as the attempt waited for it.
+// VoteTaken is a node's reply, if the attempt waited for it.
 type VoteTaken struct {
 	Node   string
 	Reason string // "granted", "held by another lease", "no response in time", …
@@ -174,13 +172,13 @@ func (c Config) metersOf(nodes []node.Node) []Meter {
 }
 
 // trace describes a finished attempt to Config.Trace.
-func (l *Locker) trace(ctx context.Context, res *acquired) {
+func (l *Locker) trace(ctx context.Context, res *attempt) {
 	if res.at == nil {
 		return
 	}
 	traced := Attempt{Verdict: res.verdict, Votes: make([]VoteTaken, len(l.nodes))}
 	if res.verdict == quorum.Won {
-		traced.Token = res.token
+		traced.Token = res.tally.Token()
 	}
 	status := l.members.Status()
 	for i, n := range l.nodes {

@@ -19,15 +19,13 @@
 // counted on the monotonic clock from before the first request was sent. Its
 // token is the largest grant of the quorum, confirmed by m nodes.
 //
-// It does not promise exclusion when clocks jump or a holder pauses: for that there
-// are the token and a fencing.Guard. It promises nothing about nodes that were
-// restored from a memory snapshot.
+// It does not promise exclusion if clocks jump or a holder pauses: use the token and a fencing.Guard for
+// that. It promises nothing about nodes that were restored from a memory snapshot.
 //
-// An Acquire is an attempt, which is a pure value, driven by an acquisition. Extends,
-// releases and reads are a round. What nodes replied is a ballot in both. The parts
-// below are quorum (arithmetic), membership (which nodes vote), waitqueue (the order
-// of waiting requests), cleanup (what is removed from nodes in the background), order
-// (a check of the tokens) and random.
+// An Acquire is an attempt, which is a state machine without side effects, driven by an acquisition.
+// Extends, releases and reads are rounds. Both collect the nodes' replies in a ballot. The packages below
+// are quorum (arithmetic), membership (which nodes vote), waitqueue (the order of waiting requests),
+// cleanup (what is removed from nodes in the background), order (a check of the tokens) and random.
 //
 // The rules, each with the counterexample that makes it necessary, are in
 // docs/PROTOCOL.md; comments refer to them by number. The Redlock text is at

@@ -11,24 +11,24 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
-// loss is why a try was not granted.
+// loss is the reason why an attempt was not granted.
 type loss struct {
 	kind lossKind
-	err  error // for the caller if there is no other try
+	err  error // for the caller if there is no further attempt
 }
 
 type lossKind int
 
 const (
 	lossFinal    lossKind = iota // every later try would be refused, too
-	lossSplit                    // votes split, or the epoch changed: the next try may well succeed at once
-	lossQueued                   // others are first
+	lossSplit                    // votes split, or the epoch changed: the next attempt may well succeed at once
+	lossQueued                   // others are first in the queue
 	lossHeld                     // another lease holds the resource, as far as is known
 	lossNoQuorum                 // too few nodes voted
 )
 
 // explainLoss returns why an attempt was lost.
-func (l *Locker) explainLoss(ctx context.Context, req *Request, res *acquired) *loss {
+func (l *Locker) explainLoss(ctx context.Context, req *lockcore.Request, res *attempt) *loss {
 	b := &res.ballot
 	b.cause = ctx.Err()
 	stale := l.learnFrom(b)
@@ -36,7 +36,7 @@ func (l *Locker) explainLoss(ctx context.Context, req *Request, res *acquired) *
 	case b.cause != nil:
 		return &loss{lossFinal, l.quorumError(req.Resource, b)}
 	case b.count(node.OtherResource) >= quorum.Readers(b.n): // fewer are votes of a try that failed, or of a lease that was released
-		if req.isSlot { // votes of a failed try for another slot
+		if req.IsSlot { // votes of a failed try for another slot
 			return &loss{lossSplit, lockcore.ErrIdempotencyMismatch}
 		}
 		return &loss{lossFinal, lockcore.ErrIdempotencyMismatch}
@@ -59,7 +59,7 @@ func (l *Locker) explainLoss(ctx context.Context, req *Request, res *acquired) *
 }
 
 // tooLate explains why a lease that was won is not granted.
-func (l *Locker) tooLate(ctx context.Context, resource string, res *acquired) *loss {
+func (l *Locker) tooLate(ctx context.Context, resource string, res *attempt) *loss {
 	res.cause, res.early = ctx.Err(), false
 	e := l.quorumError(resource, &res.ballot)
 	if res.cause != nil {
@@ -69,8 +69,7 @@ func (l *Locker) tooLate(ctx context.Context, resource string, res *acquired) *l
 	return &loss{lossNoQuorum, e}
 }
 
-// heldError is of a lease that a quorum holds or, as far as is known, may hold: then
-// without a token.
+// heldError describes a lease that a quorum holds. If a quorum only may hold it, the error has no token.
 func (b *ballot) heldError(resource, owner string) *lockcore.HeldError {
 	h := b.holdingOf(owner)
 	if b.countIf(func(r *node.Reply) bool { return r.Owner == owner }) < b.quorum {
@@ -79,7 +78,7 @@ func (b *ballot) heldError(resource, owner string) *lockcore.HeldError {
 	return &lockcore.HeldError{Resource: resource, Holder: h.holder, Token: h.token, Remaining: h.remaining, Waiters: b.waiting()}
 }
 
-// quorumError says for every node what it did in a round that failed.
+// quorumError lists the outcome of every node in a failed round.
 func (l *Locker) quorumError(resource string, b *ballot) *lockcore.QuorumError {
 	status := l.members.Status()
 	e := &lockcore.QuorumError{
@@ -98,8 +97,7 @@ func (l *Locker) quorumError(resource string, b *ballot) *lockcore.QuorumError {
 	return e
 }
 
-// Unready says for every node why it does not vote. A node that votes gets the
-// reason otherwise.
+// Unready lists for every node why it does not vote. For a node that votes, it gives the reason otherwise.
 func (l *Locker) Unready(ctx context.Context, otherwise string) *lockcore.QuorumError {
 	status := l.members.Status()
 	e := &lockcore.QuorumError{Quorum: l.quorum, RetryAfter: retryAfter(status), Cause: ctx.Err()}
@@ -109,7 +107,7 @@ func (l *Locker) Unready(ctx context.Context, otherwise string) *lockcore.Quorum
 	return e
 }
 
-// notAwaited is the reason of a node that may be sound.
+// notAwaited is the reason for a node that was not waited for, and may be sound.
 const notAwaited = "it was not waited for, since the other nodes ruled a quorum out"
 
 func (b *ballot) reasonOf(i int, status lockcore.NodeStatus) string {
@@ -126,8 +124,8 @@ func (b *ballot) reasonOf(i int, status lockcore.NodeStatus) string {
 	}
 }
 
-// retryAfter is when a quorum may vote again at the earliest: in a second, unless
-// more nodes are known to wait for longer.
+// retryAfter is the earliest time at which a quorum may vote again: in a second, unless more nodes are known
+// to wait for longer.
 func retryAfter(s lockcore.ClusterStatus) time.Duration {
 	if s.Ready {
 		return time.Second

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
@@ -25,7 +26,7 @@ func (l *Locker) TakePlace() { l.inFlight <- struct{}{} }
 func (l *Locker) PendingCleanups() int { return l.cleaner.Pending() }
 
 // TryOnce is one try of an Acquire.
-func (l *Locker) TryOnce(ctx context.Context, req *Request) (*Part, error) {
+func (l *Locker) TryOnce(ctx context.Context, req *lockcore.Request) (*Grant, error) {
 	taken, lost := l.Now().try(ctx, req, node.Op{})
 	if lost != nil {
 		return nil, lost.err

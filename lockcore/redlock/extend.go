@@ -11,9 +11,9 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
-// Extend gives a lease a new TTL, at most what its maximum hold leaves. When it succeeds, no
-// acquisition with a larger token had completed when it was sent. Errors: ErrNotHeld (final),
-// ErrMaxHold, *QuorumError (safe to repeat).
+// Extend gives a lease a new TTL, limited by the rest of its maximum hold. If it succeeds, no acquisition
+// with a larger token had completed when the extend was sent. Errors: ErrNotHeld (final), ErrMaxHold,
+// *QuorumError (safe to repeat).
 func (l *Mapped) Extend(ctx context.Context, id keyring.LeaseID, ttl time.Duration) (lockcore.Lease, error) {
 	if left := l.maxHoldRemaining(id); left >= 0 {
 		ttl = min(ttl, left.Truncate(time.Millisecond))
@@ -35,9 +35,9 @@ func (l *Mapped) Extend(ctx context.Context, id keyring.LeaseID, ttl time.Durati
 	return l.leaseOf(id, b.firstMeta(), ttl, left), nil
 }
 
-// endUnextended tells a lease that has ended from a missing quorum. A node that refused the
-// lease refuses it for good (rule 5), so the lease has ended once a quorum did. What the
-// other nodes have of it is released, so that it keeps nobody out.
+// endUnextended distinguishes a lease that has ended from a missing quorum. A node that refused the lease
+// refuses it for good (rule 5), so the lease has ended if a quorum refused. Its locks on the other nodes are
+// released, so that they block no one.
 func (l *Mapped) endUnextended(ctx context.Context, id keyring.LeaseID, b *ballot) error {
 	if b.count(node.NotHeld) < l.quorum {
 		return l.quorumError(id.Resource, b)
@@ -48,8 +48,8 @@ func (l *Mapped) endUnextended(ctx context.Context, id keyring.LeaseID, b *ballo
 	return lockcore.ErrNotHeld
 }
 
-// roundInEpoch runs a round of an operation that carries the epoch, and repeats it
-// in each newer epoch that it meets (rule 8).
+// roundInEpoch runs a round of an operation that carries the epoch. If a node is in a newer epoch, it
+// repeats the round in that epoch (rule 8).
 func (l *Locker) roundInEpoch(ctx context.Context, op node.Op) ballot {
 	for try := 1; ; try++ {
 		op.Epoch = l.members.Epoch()
@@ -61,8 +61,8 @@ func (l *Locker) roundInEpoch(ctx context.Context, op node.Op) ballot {
 	}
 }
 
-// learnFrom adopts the epochs that nodes returned and has nodes observed that are
-// not admitted. It reports whether a node refused the epoch as too old.
+// learnFrom adopts the epochs in the replies, and requests an observation of nodes that are not admitted. It
+// reports whether a node refused the epoch as too old.
 func (l *Locker) learnFrom(b *ballot) (stale bool) {
 	for i := range b.replies[:b.n] {
 		switch b.replies[i].Outcome {
@@ -76,8 +76,7 @@ func (l *Locker) learnFrom(b *ballot) (stale bool) {
 	return stale
 }
 
-// Renew gives a lock that a quorum has under the id a larger token. Errors: ErrNotHeld,
-// *QuorumError.
+// Renew gives a lock that a quorum holds under the id a larger token. Errors: ErrNotHeld, *QuorumError.
 func (l *Mapped) Renew(ctx context.Context, id keyring.LeaseID, token fencing.Token, ttl time.Duration) error {
 	b := l.roundInEpoch(ctx, node.Op{Kind: node.OpConfirm, Map: l.name, Resource: id.Resource, Owner: id.Owner, Token: token, TTL: ttl})
 	switch {

@@ -8,13 +8,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/compose"
 	"github.com/fencelock/fencelock/lockcore/keyring"
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/redlock"
 	"github.com/fencelock/fencelock/lockcore/redlock/internal/fakenode"
+	"github.com/fencelock/fencelock/lockcore/servicetest"
 )
 
 // testKeys are the keys of clusters without membership, and so without a secret of their own.
@@ -40,18 +40,21 @@ func (l alone) At(_ context.Context, _ string, f func(compose.Resource) error) e
 }
 func (l alone) Rings() []*keyring.Ring              { return []*keyring.Ring{l.Locker.Ring()} }
 func (l alone) ReadRings(ctx context.Context) error { return l.ReadRing(ctx) }
-func (alone) Ring(p *redlock.Part) *keyring.Ring    { return p.Ring() }
-func (alone) Retract(p *redlock.Part)               { p.Retract() }
-func (alone) RetractLater(p *redlock.Part)          { p.RetractLater() }
+func (alone) Ring(p *redlock.Grant) *keyring.Ring   { return p.Ring() }
+func (alone) Retract(p *redlock.Grant)              { p.Retract() }
+func (alone) RetractLater(p *redlock.Grant)         { p.RetractLater() }
+
+// composed has the calls that a ByID does not have.
+type composed struct{ *compose.Service }
 
 // cluster is a lock service over fake nodes that vote, without membership: it starts
 // in epoch 1. A test spoils single nodes through answer.
 type cluster struct {
-	*compose.Service
-	locker   *redlock.Locker
-	cfg      redlock.Config
-	released []fencing.Token
-	fakes    []*fakenode.Node
+	servicetest.ByID
+	composed
+	locker *redlock.Locker
+	cfg    redlock.Config
+	fakes  []*fakenode.Node
 }
 
 // roundTrip is how long a vote of a sound fake node takes.
@@ -72,7 +75,8 @@ func newCluster(t *testing.T, n int, cfg redlock.Config) *cluster {
 	l.Members().Learn(1)
 	c := &cluster{locker: l, cfg: cfg.WithDefaults()}
 	limits := lockcore.Limits{MaxTTL: c.cfg.MaxTTL}.WithDefaults()
-	c.Service = compose.New(limits, alone{l}, cfg.NodeTimeout, func(_ string, token fencing.Token) { c.released = append(c.released, token) })
+	s := compose.New(limits, alone{l}, cfg.NodeTimeout)
+	c.ByID, c.composed = servicetest.ByID{Calls: s}, composed{s}
 	for _, n := range nodes {
 		f := n.(*fakenode.Node)
 		f.Admits(t, l.Members().Cluster())

@@ -30,7 +30,7 @@ func TestAcquiresInFlightAreBounded(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range callers {
 			all.Go(func() {
-				if _, err := c.Acquire(t.Context(), lockcore.AcquireRequest{Resource: fmt.Sprint("r", i)}); err != nil {
+				if _, err := c.Acquire(t.Context(), lockcore.Request{Resource: fmt.Sprint("r", i)}); err != nil {
 					t.Errorf("caller %d: %v", i, err)
 				}
 			})
@@ -65,7 +65,7 @@ func manyLocks(after time.Duration, note bool, mu *sync.Mutex, order *[]string) 
 func TestWaitingForAPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, redlock.Config{MaxInFlight: 1})
-		lease, err := c.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r"})
+		lease, err := c.Acquire(t.Context(), lockcore.Request{Resource: "r"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,7 +73,7 @@ func TestWaitingForAPlace(t *testing.T) {
 		asked := len(c.fakes[0].Ops(node.OpAcquire))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := c.Acquire(ctx, lockcore.AcquireRequest{Resource: "other"}); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := c.Acquire(ctx, lockcore.Request{Resource: "other"}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v, want the context's error", err)
 		}
 		if now := len(c.fakes[0].Ops(node.OpAcquire)); now != asked {

@@ -19,9 +19,8 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/waitqueue"
 )
 
-// Locker takes leases of one resource each over one quorum of nodes. It is safe for
-// concurrent use, and any number of Lockers may serve the same nodes: they share nothing
-// else.
+// Locker grants leases of one resource each, over one quorum of nodes. It is safe for concurrent use. Any
+// number of Lockers may use the same nodes, and they share nothing else.
 type Locker struct {
 	cfg      Config
 	random   random.Source
@@ -33,19 +32,19 @@ type Locker struct {
 	inFlight inFlight
 	grants   *order.Grants
 	members  *membership.Controller
-	ring     atomic.Pointer[keyring.Ring] // of the cluster's secrets; nil before a quorum has shown them
+	ring     atomic.Pointer[keyring.Ring] // the keys from the cluster's secrets; nil until a quorum has shown the secrets
 	mapped   atomic.Pointer[Mapped]
 }
 
-// Mapped is a Locker under one map of the node sets. It grants, extends and ends leases
-// while its nodes have that map, and they refuse its votes once they have another (rule 30).
+// Mapped is a Locker under one map of the node sets. It grants, extends and ends leases while its nodes have
+// that map. When they have another map, they refuse its votes (rule 30).
 type Mapped struct {
 	*Locker
-	name string // of the map
+	name string // the map's name
 }
 
-// New makes a Locker over 1, 3, 5 or 7 nodes. It grants nothing until Run has seen a quorum
-// of them admitted.
+// New makes a Locker over 1, 3, 5 or 7 nodes. It grants nothing until Run has seen a quorum of admitted
+// nodes.
 func New(cfg Config, nodes []node.Node) (*Locker, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.validate(); err != nil {
@@ -66,26 +65,26 @@ func New(cfg Config, nodes []node.Node) (*Locker, error) {
 	return l, nil
 }
 
-// Now is the Locker under the map that its nodes have.
+// Now returns the Locker under the map that its nodes have.
 func (l *Locker) Now() *Mapped { return l.mapped.Load() }
 
-// MapName is the name of the map by which these calls vote.
+// MapName returns the name of the map by which these calls vote.
 func (m *Mapped) MapName() string { return m.name }
 
-// TakeMap notes the map that the nodes have now.
+// TakeMap records the map that the nodes have now.
 func (l *Locker) TakeMap(m node.Map) {
 	if l.mapped.Swap(&Mapped{Locker: l, name: m.Name}).name != m.Name {
 		l.queue.Interrupt()
 	}
 }
 
-// Members say which nodes vote.
+// Members returns the Controller, which knows the nodes that vote.
 func (l *Locker) Members() *membership.Controller { return l.members }
 
-// Nodes are those given to New.
+// Nodes returns the nodes that New got.
 func (l *Locker) Nodes() []node.Node { return l.nodes }
 
-// Failed names the Locker in an error.
+// Failed adds the Locker's name to an error.
 func (l *Locker) Failed(err error) error {
 	if err == nil {
 		return nil
@@ -93,8 +92,8 @@ func (l *Locker) Failed(err error) error {
 	return fmt.Errorf("the node set of %s: %w", l.nodes[0].Name(), err)
 }
 
-// Run observes the nodes, quarantines and admits them, and serves the queue, until
-// ctx ends. It then ends every wait, and gives the releases under way two seconds.
+// Run observes the nodes, quarantines and admits them, and serves the queue, until ctx ends. It then ends
+// every wait, and gives releases that are under way two seconds.
 func (l *Locker) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	wg.Go(func() { l.members.Run(ctx) })
@@ -108,19 +107,17 @@ func (l *Locker) Run(ctx context.Context) {
 	l.cleaner.Close(closing)
 }
 
-// StopWaiting ends every waiting Acquire with ErrStopping, and every later one that would
-// wait.
+// StopWaiting ends every waiting Acquire with ErrStopping, and later ones as soon as they would wait.
 func (l *Locker) StopWaiting() { l.queue.Stop() }
 
-// Waiting counts the requests in the queue of a quorum at one server.
+// Waiting counts the requests of one server in the queues of one quorum.
 type Waiting struct {
 	Requests int
-	NoQuorum int // of these, those that cannot be granted now: too few nodes vote, or answered the last try
+	NoQuorum int // the number of those that cannot be granted now: too few nodes vote, or too few replied to the last attempt
 }
 
-// Waiting counts the requests that wait in the queue at this server. A waiter that found
-// its resource held may not try again for 15 s, so the loss of the quorum shows in the
-// status first.
+// Waiting counts the requests that wait in the queue at this server. While the nodes' status
+// shows no quorum, it counts all of them as NoQuorum, because a waiter may not try again for 15 s.
 func (l *Locker) Waiting() Waiting {
 	w := Waiting{Requests: l.queue.Len(), NoQuorum: l.queue.NoQuorum()}
 	if !l.members.Status().Ready {
@@ -129,8 +126,8 @@ func (l *Locker) Waiting() Waiting {
 	return w
 }
 
-// Readers are the first R nodes that may vote: at least one of them has each held lock. The
-// error is a *QuorumError.
+// Readers returns the first R nodes that may vote. Each lock that a quorum holds is on at least one of
+// them. The error is a *QuorumError.
 func (l *Locker) Readers(ctx context.Context) (readers []int, err error) {
 	want := quorum.Readers(len(l.nodes))
 	for i, n := range l.members.Status().Nodes {
@@ -144,15 +141,15 @@ func (l *Locker) Readers(ctx context.Context) (readers []int, err error) {
 	return readers, nil
 }
 
-// CurrentRing returns the configured keys, or else those of the cluster's secrets,
-// which a server that has just started does not know yet. The error is a *QuorumError.
+// CurrentRing returns the configured keys, or else the keys from the cluster's secrets, for which a
+// server that has just started may have to wait. The error is a *QuorumError.
 func (l *Locker) CurrentRing(ctx context.Context) (*keyring.Ring, error) {
 	_, keys, err := l.voting(ctx)
 	return keys, err
 }
 
-// voting returns the epoch in which to ask for votes, and keys that are at least as new
-// (rule 24). The error is a *QuorumError.
+// voting returns the epoch for the next votes, and keys that are at least as new (rule 24). The error is a
+// *QuorumError.
 func (l *Locker) voting(ctx context.Context) (node.Epoch, *keyring.Ring, error) {
 	epoch, known := l.members.Epoch(), true
 	if l.cfg.Keys == nil {
@@ -164,7 +161,7 @@ func (l *Locker) voting(ctx context.Context) (node.Epoch, *keyring.Ring, error) 
 	return 0, nil, l.Unready(ctx, noSecret)
 }
 
-// Ring is the keys that are known now; nil before a quorum has shown the cluster's secret.
+// Ring returns the keys that are known now; nil before a quorum has shown the cluster's secret.
 func (l *Locker) Ring() *keyring.Ring {
 	if l.cfg.Keys != nil {
 		return l.cfg.Keys()
@@ -172,7 +169,7 @@ func (l *Locker) Ring() *keyring.Ring {
 	return l.ring.Load()
 }
 
-// ReadRing reads the keys that a quorum has now. Configured keys are always known.
+// ReadRing reads the keys from a quorum, as they are now. Configured keys are always known.
 func (l *Locker) ReadRing(ctx context.Context) error {
 	if l.cfg.Keys == nil && !l.members.ReadSecrets(ctx) || l.Ring() == nil {
 		return l.Unready(ctx, noSecret)
@@ -180,15 +177,14 @@ func (l *Locker) ReadRing(ctx context.Context) error {
 	return nil
 }
 
-// noSecret is the reason of a node that votes.
+// noSecret is the reason, in errors, for a node that votes while no quorum has shown the cluster's secret.
 const noSecret = "its secret is not known to a quorum yet"
 
-// RotateSecret gives the nodes a new secret. Servers begin to seal with it within
-// seconds, and still open what the present one sealed. The secret before the
-// present one is deleted. If leases of it may live (the present one is younger than
-// Config.MaxHold), force has to be true: their holders get ErrNotHeld from then on.
-// Errors: ErrSecretInUse, *QuorumError (some nodes may have it, and the servers give
-// it to the others; safe to repeat), ctx.Err().
+// RotateSecret gives the nodes a new secret. Servers begin to seal with it within seconds, and still open ids
+// sealed with the present one. The previous secret is deleted. If leases sealed with it may be alive (the
+// present one is younger than Config.MaxHold), force must be true, and their holders get ErrNotHeld from then
+// on. Errors: ErrSecretInUse, *QuorumError (some nodes may have the secret, and the servers copy it to the
+// others; safe to repeat), ctx.Err().
 func (l *Locker) RotateSecret(ctx context.Context, force bool) error {
 	took, err := l.members.RotateSecret(ctx, l.cfg.MaxHold, force)
 	switch {
@@ -202,11 +198,11 @@ func (l *Locker) RotateSecret(ctx context.Context, force bool) error {
 	return err
 }
 
-// takeSecrets makes the keys of the cluster's secrets.
+// takeSecrets makes the keys from the cluster's secrets.
 func (l *Locker) takeSecrets(secrets [][]byte) {
 	keys, err := keyring.New(secrets...)
 	if err != nil {
-		return // one secret in two epochs: no correct node has that
+		return // the same secret in two epochs: a correct node never has that
 	}
 	l.ring.Store(keys)
 }

@@ -79,7 +79,7 @@ func TestExtendOfAnExpiredLease(t *testing.T) {
 func TestExtendOfAnExpiredLeaseWithoutATTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, redlock.Config{})
-		lease := mustAcquire(t, c, lockcore.AcquireRequest{Resource: "r", TTL: 300 * time.Millisecond})
+		lease := mustAcquire(t, c, lockcore.Request{Resource: "r", TTL: 300 * time.Millisecond})
 		settle(time.Second)
 		for _, ttl := range []time.Duration{0, time.Second} {
 			if again, err := c.Extend(t.Context(), lease.ID, ttl); !errors.Is(err, lockcore.ErrNotHeld) {
@@ -200,7 +200,7 @@ func TestMaxHoldEndsExtensions(t *testing.T) {
 func TestMinHoldOutlivesTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, redlock.Config{MaxTTL: 10 * time.Second})
-		hold := lockcore.AcquireRequest{Resource: "r", TTL: 10 * time.Second, MinHold: 5 * time.Second}
+		hold := lockcore.Request{Resource: "r", TTL: 10 * time.Second, MinHold: 5 * time.Second}
 		lease := mustAcquire(t, c, hold)
 		settle(2 * time.Second)
 		if err := c.Release(t.Context(), lease.ID); err != nil {
@@ -545,7 +545,7 @@ func TestCancelledCalls(t *testing.T) {
 		c.cut(0, 1, 2)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, acquire := c.Acquire(ctx, lockcore.AcquireRequest{Resource: "other"})
+		_, acquire := c.Acquire(ctx, lockcore.Request{Resource: "other"})
 		_, extend := c.Extend(ctx, lease.ID, 0)
 		_, inspect := c.Inspect(ctx, "r")
 		for _, err := range []error{acquire, extend, inspect, c.Release(ctx, lease.ID)} {
@@ -557,22 +557,19 @@ func TestCancelledCalls(t *testing.T) {
 }
 
 // The end of a lease is reported once, by the release that ended it.
-func TestReleasedIsTold(t *testing.T) {
+func TestAReleaseSaysWhatItEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, redlock.Config{})
 		lease := mustAcquire(t, c, req)
-		if err := c.Release(t.Context(), lease.ID); err != nil {
+		opened, err := c.Open(t.Context(), lease.ID)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Release(t.Context(), lease.ID); !errors.Is(err, lockcore.ErrNotHeld) {
-			t.Error(err)
+		if ended, err := opened.Release(t.Context()); err != nil || !slices.Equal(ended, opened.Terms().Parts) {
+			t.Errorf("the release: %v, %v", ended, err)
 		}
-		broken := mustAcquire(t, c, req)
-		if err := c.Break(t.Context(), broken.Resource, 0); err != nil {
-			t.Fatal(err)
-		}
-		if len(c.released) != 1 || c.released[0] != lease.Token {
-			t.Errorf("reported %v, want %d alone", c.released, lease.Token)
+		if ended, err := opened.Release(t.Context()); !errors.Is(err, lockcore.ErrNotHeld) || len(ended) > 0 {
+			t.Errorf("again: %v, %v", ended, err)
 		}
 	})
 }

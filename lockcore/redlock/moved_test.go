@@ -21,7 +21,8 @@ func TestWaitByAnEarlierMap(t *testing.T) {
 		waits := req
 		waits.Wait = 30 * time.Second
 		began := time.Now()
-		_, err := earlier.Acquire(t.Context(), &redlock.Request{AcquireRequest: waits, Scope: waits.Resource})
+		waits.Scope = waits.Resource
+		_, err := earlier.Acquire(t.Context(), &waits)
 		if !errors.Is(err, lockcore.ErrNoQuorum) {
 			t.Errorf("it ended with %v", err)
 		}
@@ -37,7 +38,8 @@ func TestTimeoutCountsFromTheBeginning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, redlock.Config{})
 		mustAcquire(t, c, req)
-		again := redlock.Request{AcquireRequest: req, Scope: req.Resource, Began: time.Now().Add(-2 * time.Second)}
+		again := req
+		again.Scope, again.Began = req.Resource, time.Now().Add(-2*time.Second)
 		again.Wait = time.Second
 		_, err := c.locker.Now().Acquire(t.Context(), &again)
 		if timeout, ok := errors.AsType[*lockcore.WaitTimeoutError](err); !ok || timeout.Waited < 3*time.Second || timeout.Waited > 3*time.Second+10*roundTrip {

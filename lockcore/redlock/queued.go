@@ -15,16 +15,20 @@ import (
 
 // place is a request's place in the queue of one resource.
 type place struct {
-	req    *Request
+	req    *lockcore.Request
 	waiter *waitqueue.Waiter
 	pauses retryPauses
-	alone  time.Time // since when no try has found a quorum; zero if the last one has
+	// noQuorumSince is when the recent attempts without a quorum began; zero if the last attempt found a
+	// quorum.
+	noQuorumSince time.Time
 }
 
-// acquireQueued waits for the lease in the queue of the request's resource, or in those of
-// all its slots. A queue is first come, first served over all servers of the cluster. Of
-// several slots one is tried at a time, as they are freed.
-func (l *Mapped) acquireQueued(ctx context.Context, reqs ...*Request) (*Part, error) {
+// acquireQueued waits for the lease in the queue of the request's resource, or in the queues of all its slots.
+// A queue is first come, first served over all servers of the cluster. Slots are tried one at a time, as they
+// are freed.
+//
+// Its response does not depend on the nodes: it comes at the end of the wait, or at most ResponseSlack later.
+func (l *Mapped) acquireQueued(ctx context.Context, end time.Time, reqs ...*lockcore.Request) (*Grant, error) {
 	places := make([]place, 0, len(reqs))
 	for _, req := range reqs {
 		w, err := l.enqueue(ctx, req)
@@ -34,21 +38,26 @@ func (l *Mapped) acquireQueued(ctx context.Context, reqs ...*Request) (*Part, er
 		}
 		places = append(places, place{req: req, waiter: w})
 	}
-	deadline := time.NewTimer(reqs[0].AnswerWithin())
-	defer deadline.Stop()
-	taken, at, err := l.awaitGrant(ctx, places, deadline.C)
+	within, cancel := context.WithDeadline(ctx, end.Add(ResponseSlack))
+	defer cancel()
+	taken, at, err := l.awaitGrant(ctx, within, places, end)
 	if err != nil {
-		return nil, l.notGranted(ctx, places, err)
+		return nil, l.notGranted(ctx, within, places, err)
 	}
 	l.queue.Granted(places[at].waiter, taken.Lease.TTL)
 	l.leave(slices.Delete(places, at, at+1), waitqueue.Satisfied)
 	return taken, nil
 }
 
-// notGranted takes the request out of its queues after the error that ended its wait, and
-// returns the one for the caller.
-func (l *Mapped) notGranted(ctx context.Context, places []place, err error) error {
+// ResponseSlack is how long after the end of a wait the nodes' replies still count: those to the attempt that is
+// under way then, and those that describe the queue.
+const ResponseSlack = 200 * time.Millisecond
+
+// notGranted removes the request from its queues after the error that ended its wait, and returns the error
+// for the caller. After within has ended, it sends the nodes no further requests.
+func (l *Mapped) notGranted(ctx, within context.Context, places []place, err error) error {
 	req := places[0].req
+	known := l.remembered(places)
 	timedOut := errors.Is(err, waitqueue.ErrTimedOut)
 	if errors.Is(err, lockcore.ErrStopping) || timedOut && req.Polls() {
 		l.leave(places, waitqueue.ComesAgain)
@@ -57,7 +66,7 @@ func (l *Mapped) notGranted(ctx context.Context, places []place, err error) erro
 	}
 	switch {
 	case timedOut:
-		return l.timedOut(ctx, places)
+		return l.timedOut(ctx, within, places, known)
 	case errors.Is(err, waitqueue.ErrCancelled):
 		return &lockcore.HeldError{Resource: req.Resource, Queued: true}
 	case errors.Is(err, waitqueue.ErrInterrupted):
@@ -68,14 +77,14 @@ func (l *Mapped) notGranted(ctx context.Context, places []place, err error) erro
 	return err
 }
 
-// leave takes the request out of its queues.
+// leave removes the request from its queues.
 func (l *Mapped) leave(places []place, how waitqueue.Exit) {
 	for i := range places {
 		l.queue.Leave(places[i].waiter, how)
 	}
 }
 
-func (l *Locker) enqueue(ctx context.Context, req *Request) (*waitqueue.Waiter, error) {
+func (l *Locker) enqueue(ctx context.Context, req *lockcore.Request) (*waitqueue.Waiter, error) {
 	id, err := l.ticketID(ctx, req)
 	if err != nil {
 		return nil, err
@@ -86,9 +95,9 @@ func (l *Locker) enqueue(ctx context.Context, req *Request) (*waitqueue.Waiter, 
 // lostAfter is how long a waiting request outlives the loss of the quorum.
 const lostAfter = 5 * time.Second
 
-// interruptWithoutQuorum ends waits with a *QuorumError as long as too few nodes have
-// voted for lostAfter, until ctx ends: also the waits that are not first, and so ask
-// the nodes nothing. Their clients then know, and may give up.
+// interruptWithoutQuorum runs until ctx ends. While too few nodes have voted for lostAfter, it ends waits with
+// a *QuorumError. This includes waits that are not first, and so send no requests to the nodes. Their clients
+// then learn of the loss, and may give up.
 func (l *Locker) interruptWithoutQuorum(ctx context.Context) {
 	const look = time.Second
 	ready := time.Now()
@@ -102,11 +111,10 @@ func (l *Locker) interruptWithoutQuorum(ctx context.Context) {
 	}
 }
 
-// ticketID is derived from the request's idempotency key, so that a retry has the
-// same one; "" without a key. The error is a *QuorumError: a server that has just
-// started does not know the cluster's secret, and so no places. The request had better
-// ask another one than get a new place here.
-func (l *Locker) ticketID(ctx context.Context, req *Request) (string, error) {
+// ticketID is derived from the request's idempotency key, so that a retry has the same id; "" without a key.
+// The error is a *QuorumError: a server that has just started does not know the cluster's secret, and so does
+// not know the places. It is better for the request to use another server than to get a new place here.
+func (l *Locker) ticketID(ctx context.Context, req *lockcore.Request) (string, error) {
 	if req.IdempotencyKey == "" {
 		return "", nil
 	}
@@ -114,13 +122,14 @@ func (l *Locker) ticketID(ctx context.Context, req *Request) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return keys.TicketID(req.Caller, req.IdempotencyKey, req.Resource), nil
+	return keys.TicketID(req.Caller.Name(), req.IdempotencyKey, req.Resource), nil
 }
 
-// awaitGrant waits until the turn of a place has come and its try was granted; it returns
-// which one. Slots have been looked at before.
-func (l *Mapped) awaitGrant(ctx context.Context, places []place, deadline <-chan time.Time) (*Part, int, error) {
-	if l.Now().name != l.name { // it came to the queue after the interruption of the change
+// awaitGrant waits until one of the places has its turn and its attempt is granted. It returns the grant and
+// the index of that place. With several places (slots) it makes no attempt before a turn, because the caller
+// has just read the slots. An attempt that is under way when within ends is abandoned.
+func (l *Mapped) awaitGrant(ctx, within context.Context, places []place, end time.Time) (*Grant, int, error) {
+	if l.Now().name != l.name { // it entered the queue after the change interrupted the waits
 		return nil, 0, waitqueue.ErrInterrupted
 	}
 	waiters := make([]*waitqueue.Waiter, len(places))
@@ -128,50 +137,66 @@ func (l *Mapped) awaitGrant(ctx context.Context, places []place, deadline <-chan
 		waiters[i] = places[i].waiter
 	}
 	if len(places) == 1 {
-		if taken, lost := l.tryBeforeWaiting(ctx, &places[0]); lost == nil || !lost.mayChange(ctx) {
-			return taken, 0, lost.error()
+		if taken, lost := l.tryFirst(ctx, within, &places[0]); lost == nil || !lost.mayChange(within) {
+			return taken, 0, lost.ends(ctx, within)
 		}
 	}
 	for {
-		at, err := l.queue.Await(ctx, deadline, waiters...)
+		at, err := l.queue.Await(ctx, end, waiters...)
 		if err != nil {
 			return nil, 0, err
 		}
 		p := &places[at]
-		taken, lost := l.try(ctx, p.req, node.Op{Ticket: p.waiter.Ticket})
-		if lost == nil || !lost.mayChange(ctx) || p.lostQuorum(lost) {
-			return taken, at, lost.error()
+		taken, lost := l.try(within, p.req, node.Op{Ticket: p.waiter.Ticket})
+		if lost == nil || !lost.mayChange(within) || p.lostQuorum(lost) {
+			return taken, at, lost.ends(ctx, within)
 		}
+		l.queue.Remember(p.waiter, lost.err)
 		l.queue.Postpone(p.waiter, p.pauses.after(lost, l.random.Jitter), lost.met())
 	}
 }
 
-// lostQuorum reports whether the tries of the place have found no quorum for too long.
+// lostQuorum reports whether the attempts of the place have found no quorum for too long.
 func (p *place) lostQuorum(lost *loss) bool {
 	switch {
 	case lost.kind != lossNoQuorum:
-		p.alone = time.Time{}
-	case p.alone.IsZero():
-		p.alone = time.Now()
+		p.noQuorumSince = time.Time{}
+	case p.noQuorumSince.IsZero():
+		p.noQuorumSince = time.Now()
 	}
-	return !p.alone.IsZero() && time.Since(p.alone) > lostAfter
+	return !p.noQuorumSince.IsZero() && time.Since(p.noQuorumSince) > lostAfter
 }
 
-// notTried is of a request whose turn it is not.
+// notTried is the loss of a request that is not first.
 var notTried = &loss{lossQueued, lockcore.ErrHeld}
 
-// tryBeforeWaiting is the try of a request that has just come.
+// tryFirst makes the first attempt of a request. It has at least the time of an acquire without a wait, however short
+// the wait is.
+func (l *Mapped) tryFirst(ctx, within context.Context, p *place) (*Grant, *loss) {
+	if end, _ := within.Deadline(); time.Until(end) < l.cfg.NodeTimeout {
+		var cancel context.CancelFunc
+		within, cancel = context.WithTimeout(ctx, l.cfg.NodeTimeout)
+		defer cancel()
+	}
+	taken, lost := l.tryBeforeWaiting(within, p)
+	if lost != nil && lost != notTried && lost.mayChange(within) {
+		l.queue.Remember(p.waiter, lost.err)
+	}
+	return taken, lost
+}
+
+// tryBeforeWaiting makes the first attempt of a request.
 //
-// A try with a ticket costs the nodes twice as much, so there is none where no other
-// request waits here: a free resource needs no queue, and such a try overtakes no ticket.
+// An attempt with a ticket costs the nodes twice as much. So it uses none if no other request waits here: a
+// free resource needs no queue, and such an attempt overtakes no ticket.
 //
-// A request under an idempotency key also tries where others are before it. It may repeat
-// one whose answer was lost: then the key has the lease that the others wait for, and in
-// the queue it would not find it.
-func (l *Mapped) tryBeforeWaiting(ctx context.Context, p *place) (*Part, *loss) {
+// A request under an idempotency key tries even if others wait before it. It may repeat a request whose
+// response was lost. Then the key has the lease for which the others wait, and in the queue the request would
+// not find it.
+func (l *Mapped) tryBeforeWaiting(ctx context.Context, p *place) (*Grant, *loss) {
 	if l.queue.HoldBack(p.waiter) {
 		taken, lost := l.try(ctx, p.req, node.Op{})
-		if lost != nil { // else no node is to have the ticket
+		if lost != nil { // otherwise no node should have the ticket
 			l.queue.Show(p.waiter)
 		}
 		return taken, lost
@@ -185,7 +210,7 @@ func (l *Mapped) tryBeforeWaiting(ctx context.Context, p *place) (*Part, *loss) 
 // mayChange reports whether a later try may be granted.
 func (l *loss) mayChange(ctx context.Context) bool { return l.kind != lossFinal && ctx.Err() == nil }
 
-// error is the caller's; nil if nothing was lost.
+// error returns the caller's error; nil if nothing was lost.
 func (l *loss) error() error {
 	if l == nil {
 		return nil
@@ -193,7 +218,16 @@ func (l *loss) error() error {
 	return l.err
 }
 
-// met is what the queue has to know of it.
+// ends returns the error of a wait that the loss ended: ErrTimedOut if the attempt was abandoned because within
+// had ended.
+func (l *loss) ends(ctx, within context.Context) error {
+	if l != nil && within.Err() != nil && ctx.Err() == nil {
+		return waitqueue.ErrTimedOut
+	}
+	return l.error()
+}
+
+// met converts the loss for the queue.
 func (l *loss) met() waitqueue.Met {
 	switch l.kind {
 	case lossNoQuorum:
@@ -204,15 +238,16 @@ func (l *loss) met() waitqueue.Met {
 	return waitqueue.MetQueue
 }
 
-// retryPauses are the last pauses of the first waiter between its tries, unless it
-// is woken before. They grow.
+// retryPauses remembers, by kind of loss, the last pause of the first waiter between two attempts. Pauses
+// grow. A wake ends a pause.
 type retryPauses struct{ split, held, busy time.Duration }
 
-// after is the pause after the loss.
+// after returns the pause after the loss.
 func (p *retryPauses) after(lost *loss, jitter func(time.Duration) time.Duration) time.Duration {
 	const (
-		heldFirst, heldMax = time.Second, 15 * time.Second
-		busyFirst, busyMax = 25 * time.Millisecond, time.Second
+		// Jitter adds up to half: so they are at most 15 s and 1 s.
+		heldFirst, heldMax = 2 * time.Second / 3, 10 * time.Second
+		busyFirst, busyMax = 25 * time.Millisecond, 2 * time.Second / 3
 		expirySlack        = 2 * time.Millisecond
 	)
 	switch lost.kind {
@@ -225,22 +260,49 @@ func (p *retryPauses) after(lost *loss, jitter func(time.Duration) time.Duration
 	return jitter(pause.Grow(&p.busy, busyFirst, busyMax))
 }
 
-// timedOut describes the queue at the end of a wait, of several the one whose lease ends first.
-func (l *Mapped) timedOut(ctx context.Context, places []place) (err error) {
+// timedOut describes the queue at the end of a wait; of several queues, the one of the lease that ends first.
+// If the nodes do not reply before within ends, it describes what this server knew of the place.
+func (l *Mapped) timedOut(ctx, within context.Context, places []place, known []error) (err error) {
 	waited, errs := time.Since(places[0].req.Began), make([]error, len(places))
 	var looks sync.WaitGroup
 	for i := range places {
-		looks.Go(func() { errs[i] = l.describeQueue(ctx, places[i].req, places[i].waiter.Ticket, waited) })
+		looks.Go(func() { errs[i] = l.describeQueue(within, places[i].req, places[i].waiter.Ticket, waited) })
 	}
 	looks.Wait()
+	if within.Err() != nil && ctx.Err() == nil {
+		errs = known
+	}
 	for _, one := range errs {
 		err = sooner(err, one)
 	}
 	return err
 }
 
+// remembered describes the queues without the nodes, each as the latest attempt of this server found it: with a
+// *WaitTimeoutError, or with the *QuorumError of that attempt. It is called before the request leaves them.
+func (l *Mapped) remembered(places []place) []error {
+	known := make([]error, len(places))
+	for i, p := range places {
+		seen := l.queue.Standing(p.waiter)
+		if errors.Is(seen.Err, lockcore.ErrNoQuorum) {
+			known[i] = seen.Err
+			continue
+		}
+		e := &lockcore.WaitTimeoutError{
+			HeldError: lockcore.HeldError{Resource: p.req.Resource}, Waited: time.Since(p.req.Began), Position: seen.Position, Kept: p.req.Polls(),
+		}
+		if held, ok := errors.AsType[*lockcore.HeldError](seen.Err); ok {
+			e.HeldError = *held
+			e.Remaining = max(0, held.Remaining-seen.Age)
+		}
+		e.Waiters = max(e.Waiters, seen.Waiters)
+		known[i] = e
+	}
+	return known
+}
+
 // describeQueue returns a *WaitTimeoutError, or why there is none.
-func (l *Mapped) describeQueue(ctx context.Context, req *Request, own node.Ticket, waited time.Duration) error {
+func (l *Mapped) describeQueue(ctx context.Context, req *lockcore.Request, own node.Ticket, waited time.Duration) error {
 	b, err := l.read(ctx, req.Resource, (*ballot).holderDecided)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -11,7 +12,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
-// read asks the nodes for a resource. The error is a *QuorumError.
+// read reads a resource from the nodes. The error is a *QuorumError.
 func (l *Mapped) read(ctx context.Context, resource string, decided func(*ballot) bool) (ballot, error) {
 	b := runRound(ctx, l.nodes, node.Op{Kind: node.OpRead, Map: l.name, Resource: resource}, l.cfg.NodeTimeout, decided)
 	l.learnFrom(&b)
@@ -23,10 +24,10 @@ func (l *Mapped) read(ctx context.Context, resource string, decided func(*ballot
 	return b, nil
 }
 
-// Lease is a lease as it is now. Errors: ErrNotHeld, *QuorumError.
+// Lease returns the present state of a lease. Errors: ErrNotHeld, *QuorumError.
 func (l *Mapped) Lease(ctx context.Context, id keyring.LeaseID) (lockcore.Lease, error) {
-	// A lock of this owner with a grant above the token is of a later lease (rule 3):
-	// it does not count, as in an extend.
+	// A lock of this owner with a grant above the token belongs to a later lease (rule 3): it does not count,
+	// as in an extend.
 	locks := func(b *ballot) int {
 		return b.countIf(func(r *node.Reply) bool {
 			return r.Outcome == node.Granted && r.Owner == id.Owner && r.Grant <= id.Token
@@ -49,8 +50,8 @@ func (l *Mapped) Lease(ctx context.Context, id keyring.LeaseID) (lockcore.Lease,
 	return l.leaseOf(id, h.meta, h.ttl, left), nil
 }
 
-// Inspect is the public state of a resource. It is held when a quorum holds one lease, or may
-// hold it as far as the nodes that answered show. The error is a *QuorumError.
+// Inspect returns the public state of a resource. The resource is held if a quorum holds one lease, or may
+// hold it as far as the responding nodes show. The error is a *QuorumError.
 func (l *Mapped) Inspect(ctx context.Context, resource string) (lockcore.LockState, error) {
 	b, err := l.read(ctx, resource, (*ballot).holderDecided)
 	if err != nil {
@@ -60,9 +61,9 @@ func (l *Mapped) Inspect(ctx context.Context, resource string) (lockcore.LockSta
 	return state, nil
 }
 
-// EndOf tells how a lease ended that was not seen to be released. A release takes the
-// counter past the token. A lock that expires leaves the counter there, and the next grant
-// is the token's successor. Errors: *QuorumError, ctx.Err().
+// EndOf returns how a lease ended, for a server that did not see a release of it. A release raises the
+// counter above the token. A lock that expires leaves the counter unchanged, and the next grant is the
+// token's successor. Errors: *QuorumError, ctx.Err().
 func (l *Mapped) EndOf(ctx context.Context, id keyring.LeaseID) (lockcore.End, error) {
 	b, err := l.read(ctx, id.Resource, (*ballot).holderDecided)
 	if err != nil {
@@ -73,15 +74,15 @@ func (l *Mapped) EndOf(ctx context.Context, id keyring.LeaseID) (lockcore.End, e
 	case locks >= l.quorum && owner == id.Owner:
 		return lockcore.EndNone, nil
 	case locks >= l.quorum && b.holdingOf(owner).token == id.Token+1:
-		return lockcore.EndExpired, nil // the next lease followed at once
+		return lockcore.EndExpired, nil // the next lease followed directly
 	case locks+b.n-b.usable() >= l.quorum: // it may be held
 		return lockcore.EndUnknown, nil
 	}
 	return l.endByCounters(ctx, id), nil
 }
 
-// endByCounters decides about a resource that is free. A release reaches a quorum.
-// After one, fewer than a quorum of counters are still at the lease's token or below.
+// endByCounters decides for a free resource. A release reaches a quorum, so after a release fewer than a
+// quorum of counters are at the lease's token or below.
 func (l *Locker) endByCounters(ctx context.Context, id keyring.LeaseID) lockcore.End {
 	epoch := l.members.Epoch()
 	unreleased := make([]bool, len(l.nodes))
@@ -101,23 +102,32 @@ func (l *Locker) endByCounters(ctx context.Context, id keyring.LeaseID) lockcore
 	return lockcore.EndUnknown
 }
 
-// InspectAll reads the resources side by side. It keeps those that are held and were not
-// found on an earlier reader, which is the place of a node.
-func (l *Mapped) InspectAll(ctx context.Context, resources []string, earlier []int) []lockcore.LockState {
-	states := make([]lockcore.LockState, len(resources))
+// InspectAll reads the resources concurrently. It returns those that are held and whose lock is on none of
+// the earlier readers. earlier contains indexes of nodes. Each of these nodes must reply, even after the
+// holder is known. The error is a *QuorumError.
+func (l *Mapped) InspectAll(ctx context.Context, resources []string, earlier []int) ([]lockcore.LockState, error) {
+	var readers nodeSet
+	for _, i := range earlier {
+		readers |= only(i)
+	}
+	decided := func(b *ballot) bool { return b.holderDecided() && b.answered&readers == readers }
+	states, failures := make([]lockcore.LockState, len(resources)), make([]error, len(resources))
 	var wg sync.WaitGroup
 	for i, resource := range resources {
 		wg.Go(func() {
-			b, err := l.read(ctx, resource, (*ballot).holderDecided)
+			b, err := l.read(ctx, resource, decided)
+			if err == nil && b.nodesWith(b.done)&readers != readers {
+				err = l.quorumError(resource, &b)
+			}
 			state, owner := b.lockState(resource)
 			onEarlier := func(i int) bool { return b.replies[i].Owner == owner }
-			if err == nil && !slices.ContainsFunc(earlier, onEarlier) {
+			if failures[i] = err; err == nil && !slices.ContainsFunc(earlier, onEarlier) {
 				states[i] = state
 			}
 		})
 	}
 	wg.Wait()
-	return slices.DeleteFunc(states, func(state lockcore.LockState) bool { return !state.Held })
+	return slices.DeleteFunc(states, func(state lockcore.LockState) bool { return !state.Held }), cmp.Or(failures...)
 }
 
 // checkQueues checks the queues of a resource, as nodes list them.

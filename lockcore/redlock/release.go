@@ -13,9 +13,9 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/cleanup"
 )
 
-// Release releases a lease on every node. The resource stays taken for keep after that
-// (rule 27). Errors: ErrNotHeld; *QuorumError, after which the release continues in the
-// background: the lease ends with its TTL at the latest.
+// Release releases a lease on every node. The resource stays taken for keep after that (rule 27). Errors:
+// ErrNotHeld, and *QuorumError. After a *QuorumError the release continues in the background, and the
+// lease ends with its TTL at the latest.
 func (l *Mapped) Release(ctx context.Context, id keyring.LeaseID, keep time.Duration) error {
 	b := l.releaseRound(ctx, id, keep)
 	return l.releaseResult(id, &b)
@@ -26,11 +26,11 @@ func (l *Mapped) releaseRound(ctx context.Context, id keyring.LeaseID, keep time
 	return l.endRound(ctx, l.releaseOp(id, keep), (*ballot).releaseDecided, keep == 0)
 }
 
-// endRound repeats a release, a release-after or a break in each newer epoch that it
-// meets (rule 8), within the time limit of one round. If it hands over, this server's first
-// waiter for the resource asks for it right behind.
+// endRound repeats a release, a release-after or a break in each newer epoch that it meets (rule 8), within
+// the time limit of one round. If handsOver is true, this server's first waiter for the resource acquires it
+// directly after the release.
 func (l *Mapped) endRound(ctx context.Context, op node.Op, decided func(*ballot) bool, handsOver bool) ballot {
-	var freed nodeSet // had the lock until an earlier try
+	var freed nodeSet // nodes that had the lock until an earlier try deleted it
 	end := time.Now().Add(l.cfg.NodeTimeout)
 	for try := 1; ; try++ {
 		op.Epoch = l.members.Epoch()
@@ -57,11 +57,11 @@ func (l *Mapped) endRound(ctx context.Context, op node.Op, decided func(*ballot)
 	}
 }
 
-// releaseResult is what a round of releases came to: nil, ErrNotHeld or a *QuorumError.
+// releaseResult returns the result of a round of releases: nil, ErrNotHeld or a *QuorumError.
 func (l *Mapped) releaseResult(id keyring.LeaseID, b *ballot) error {
 	switch {
 	case b.n-b.count(node.NotHeld) < b.quorum:
-		return lockcore.ErrNotHeld // too few nodes can have held it for a lease
+		return lockcore.ErrNotHeld // too few nodes can have had the lock for a lease
 	case b.usable() < b.quorum:
 		return l.quorumError(id.Resource, b)
 	}
@@ -76,13 +76,12 @@ func (l *Mapped) releaseOp(id keyring.LeaseID, keep time.Duration) node.Op {
 	return op
 }
 
-// afterRelease repeats the release in the background where node i's reply does not
-// mean that it is done.
+// afterRelease repeats the release in the background if node i's reply does not mean that it was executed.
 func (l *Locker) afterRelease(op *node.Op, b *ballot, i int, reply node.Reply) {
 	again := *op
-	again.Ticket = node.Ticket{} // nobody asks behind it
+	again.Ticket = node.Ticket{} // no waiter follows this repetition
 	switch reply.Outcome {
-	case node.Failed, node.StaleEpoch: // also when it was not sent: the lock is older than the call
+	case node.Failed, node.StaleEpoch: // even if the operation was not sent, because the node may have had the lock before the call
 		l.cleaner.Send(i, again, time.Now().Add(l.cfg.MaxTTL), cleanup.Once)
 	case node.NotAdmitted: // a rejoin may give it the lock, which its readers had a moment ago (rule 21)
 		l.cleaner.SendLater(i, again)
@@ -93,15 +92,14 @@ func (l *Locker) afterRelease(op *node.Op, b *ballot, i int, reply node.Reply) {
 	}
 }
 
-// Cancel ends the wait of a key for a resource and releases its lock, whichever attempt
-// has it. It returns the token up to which that was granted, 0 for none. The error is a
-// *QuorumError.
-func (l *Mapped) Cancel(ctx context.Context, req *Request) (ended fencing.Token, err error) {
+// Cancel ends the wait of a key for a resource and releases its lock, of any attempt. It returns the largest
+// token that the lock can have had, or 0 if there was no lock. The error is a *QuorumError.
+func (l *Mapped) Cancel(ctx context.Context, req *lockcore.Request) (ended fencing.Token, err error) {
 	keys, err := l.CurrentRing(ctx)
 	if err != nil {
 		return 0, err
 	}
-	l.queue.Cancel(req.Resource, keys.TicketID(req.Caller, req.IdempotencyKey, req.Resource))
+	l.queue.Cancel(req.Resource, keys.TicketID(req.Caller.Name(), req.IdempotencyKey, req.Resource))
 	b, err := l.read(ctx, req.Resource, (*ballot).holderDecided)
 	if err != nil {
 		return 0, err
@@ -125,8 +123,8 @@ func (l *Mapped) Cancel(ctx context.Context, req *Request) (ended fencing.Token,
 	return ended, nil
 }
 
-// ForgetPlace forgets the place of a request that waited at this server and waits no more.
-func (l *Locker) ForgetPlace(ctx context.Context, req *Request) error {
+// ForgetPlace forgets the place of a request that no longer waits at this server.
+func (l *Locker) ForgetPlace(ctx context.Context, req *lockcore.Request) error {
 	id, err := l.ticketID(ctx, req)
 	if err == nil {
 		l.queue.Forget(req.Resource, id, req.Holder)
@@ -134,9 +132,9 @@ func (l *Locker) ForgetPlace(ctx context.Context, req *Request) error {
 	return err
 }
 
-// HeldByKey reports whether a quorum has a lock of the request's idempotency key. The
-// error is a *QuorumError.
-func (l *Mapped) HeldByKey(ctx context.Context, req *Request) (bool, error) {
+// HeldByKey reports whether a quorum holds a lock for the request's idempotency key. The error is a
+// *QuorumError.
+func (l *Mapped) HeldByKey(ctx context.Context, req *lockcore.Request) (bool, error) {
 	owners, err := l.ownersOf(ctx, req)
 	if err != nil {
 		return false, err
@@ -145,13 +143,13 @@ func (l *Mapped) HeldByKey(ctx context.Context, req *Request) (bool, error) {
 	return b.locksOf(owners) >= l.quorum, err
 }
 
-// Break ends the lease of a resource with that token, or whatever lease it has for token 0,
-// and votes without a quorum. Once a quorum has done the break no lease up to the token is
-// extended any more: those nodes have no lock of it, and their counters are past its token.
-// A later lease is left alone, whatever has changed since the look: before any lock is deleted
-// a quorum counts past the token (rule 28). Errors: ErrNotHeld, *OtherLeaseError, *QuorumError.
+// Break ends the lease of the resource with that token, or any lease if token is 0, and votes without a
+// quorum. After a quorum has executed the break, no lease up to the token can be extended: those nodes have no
+// lock of it, and their counters are above its token. A later lease stays, whatever has changed since the
+// read, because a quorum raises its counters above the token before any lock is deleted (rule 28). Errors:
+// ErrNotHeld, *OtherLeaseError, *QuorumError.
 func (l *Mapped) Break(ctx context.Context, resource string, token fencing.Token) error {
-	b, err := l.read(ctx, resource, func(*ballot) bool { return false }) // every node that answers in time
+	b, err := l.read(ctx, resource, func(*ballot) bool { return false }) // waits for every node that replies in time
 	if err != nil {
 		return err
 	}
@@ -172,37 +170,36 @@ func (l *Mapped) Break(ctx context.Context, resource string, token fencing.Token
 		return l.quorumError(resource, &broken)
 	}
 	if broken.n-broken.count(node.NotHeld) < l.quorum {
-		return lockcore.ErrNotHeld // what was there were votes, and no lease
+		return lockcore.ErrNotHeld // there were only votes, and no lease
 	}
 	return nil
 }
 
-// countPast takes the counters of a quorum past the token, which may be larger than that of any
-// lease: what ends all up to it then ends no later lease, however late it arrives (rule 28).
-// The error is a *QuorumError.
+// countPast raises the counters of a quorum above the token, even if no lease has such a large token. After
+// that every later lease has a larger token, so an operation that ends all leases up to the token cannot end a
+// later one, however late it arrives (rule 28). The error is a *QuorumError.
 func (l *Mapped) countPast(ctx context.Context, resource string, token fencing.Token) error {
-	count := node.Op{Kind: node.OpRelease, Map: l.name, Resource: resource, Owner: l.random.Word(), Token: token} // of a lock that nobody has
+	count := node.Op{Kind: node.OpRelease, Map: l.name, Resource: resource, Owner: l.random.Word(), Token: token} // names a lock that does not exist
 	if b := l.endRound(ctx, count, (*ballot).breakDecided, false); b.usable() < l.quorum {
 		return l.quorumError(resource, &b)
 	}
 	return nil
 }
 
-// breakDecided ends a break: a quorum did it, or too few nodes can.
+// breakDecided ends a break: a quorum executed it, or too few nodes can.
 func (b *ballot) breakDecided() bool {
 	return b.usable() >= b.quorum || b.usable()+b.open() < b.quorum
 }
 
-// mayBreak refuses a token that is of no lease which holds the resource, or may hold it as
-// far as the nodes that answered show. A break ends every lease up to its token, so it is
-// refused beside one with a smaller token, too. The error is ErrNotHeld or an
-// *OtherLeaseError.
+// mayBreak refuses a token that does not belong to a lease which holds the resource, or may hold it as far as
+// the responding nodes show. A break ends every lease up to its token, so it is also refused if a lease with a
+// smaller token holds the resource. The error is ErrNotHeld or an *OtherLeaseError.
 func (b *ballot) mayBreak(resource string, token fencing.Token) error {
 	found, other := false, ""
 	for _, owner := range b.owners() {
 		locks := b.countIf(func(r *node.Reply) bool { return r.Owner == owner })
 		if locks+b.n-b.usable() < b.quorum {
-			continue // votes, and no lease
+			continue // only votes, and no lease
 		}
 		switch held := b.holdingOf(owner).token; {
 		case held == token:
@@ -223,9 +220,9 @@ func (b *ballot) mayBreak(resource string, token fencing.Token) error {
 	return nil
 }
 
-// largestToken is at least the token of every lease of the resource that was granted
-// before: a quorum of nodes counts from it, and these counters are of as many nodes.
-// Errors: ErrNotHeld if no node shows a lock, *QuorumError.
+// largestToken returns a value that is at least the token of every lease of the resource granted so far. Each
+// was counted on a quorum of nodes, and it reads the counters of as many. Errors: ErrNotHeld if no node shows
+// a lock, *QuorumError.
 func (l *Mapped) largestToken(ctx context.Context, resource string, b *ballot) (largest fencing.Token, err error) {
 	if len(b.owners()) == 0 {
 		return 0, lockcore.ErrNotHeld
@@ -253,7 +250,7 @@ func (l *Mapped) largestToken(ctx context.Context, resource string, b *ballot) (
 	return largest, nil
 }
 
-// owners are those of the locks that the nodes show.
+// owners returns the owners of the locks that the nodes show.
 func (b *ballot) owners() (owners []string) {
 	seen := map[string]bool{"": true}
 	for i := range b.replies[:b.n] {

@@ -16,7 +16,7 @@ import (
 func TestRetractionsOutlastTheLeaseThatAKeyFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, redlock.Config{})
-		both := lockcore.AcquireRequest{Resources: []string{"r", "s"}, TTL: 300 * time.Millisecond, IdempotencyKey: "k"}
+		both := lockcore.Request{Resources: []string{"r", "s"}, TTL: 300 * time.Millisecond, IdempotencyKey: "k"}
 		c.cut(2)
 		mustAcquire(t, c, both)
 		down := time.Now().Add(time.Second)

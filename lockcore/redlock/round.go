@@ -8,9 +8,9 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// round is one operation on all nodes of a set: an extend, a release or a read.
-// It counts only the replies to its own operation (rule 5). It ends when decided
-// says that no further reply can matter, at its limit, or when the caller goes away.
+// round is one operation on all nodes of a set: an extend, a release or a read. It counts only the replies to
+// its own operation (rule 5). It ends when decided reports that no further reply can matter, at its limit, or
+// when the caller leaves.
 type round struct {
 	op      node.Op
 	began   time.Time

@@ -11,28 +11,28 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// A request for one of n slots takes one of n locks, whose names lockcore.SlotName makes.
-// Votes counted by node would not bound the holders, and so nothing is shared by the slots
-// but their node set: each has its own votes, tokens and queue. A request that waits has a
-// ticket in the queue of every slot; its server tries them one at a time, as they are
-// freed, and dequeues the others with the grant. Under an idempotency key all slots share
-// the owner, of which a node grants one lock only (rule 29).
+// A request for one of n slots takes one of n locks, whose names lockcore.SlotName makes. Counting votes per
+// node would not bound the number of holders, so slots share nothing except their node set: each has its own
+// votes, tokens and queue. A request that waits has a ticket in the queue of every slot. Its server tries the
+// slots one at a time, as they are freed, and dequeues the other tickets after the grant. Under an idempotency
+// key all slots have the same owner, and a node grants an owner only one lock (rule 29).
 
 // acquireSlot acquires one of the request's slots: at once, or waiting in all their queues.
-func (l *Mapped) acquireSlot(ctx context.Context, req *Request) (*Part, error) {
-	names := lockcore.SlotNames(req.Resource, req.Slots)
+func (l *Mapped) acquireSlot(ctx context.Context, req *lockcore.Request) (*Grant, error) {
+	names, end := lockcore.SlotNames(req.Resource, req.Slots), time.Now().Add(req.AnswerWithin())
 	if req.Wait == 0 {
 		for _, name := range names {
-			l.giveUpPlace(ctx, req.ofSlot(name))
+			one := req.Slot(name)
+			l.giveUpPlace(ctx, &one)
 		}
 	}
 	for look := 1; ; look++ {
 		taken, err := l.takeFree(ctx, req, names)
 		switch {
-		case errors.Is(err, lockcore.ErrIdempotencyMismatch) && look < maxLooks: // the key got a slot since the look
+		case errors.Is(err, lockcore.ErrIdempotencyMismatch) && look < maxLooks: // the key has got a slot since the last look
 			continue
 		case req.Wait > 0 && ctx.Err() == nil && (errors.Is(err, lockcore.ErrHeld) || errors.Is(err, lockcore.ErrNoQuorum)):
-			return l.awaitSlot(ctx, req, names)
+			return l.awaitSlot(ctx, end, req, names)
 		}
 		return taken, err
 	}
@@ -41,15 +41,16 @@ func (l *Mapped) acquireSlot(ctx context.Context, req *Request) (*Part, error) {
 // maxLooks bounds how often a request looks for the slot that its key may have got.
 const maxLooks = 3
 
-// takeFree takes a slot that is free, or the one that the key has. Of the slots that are
-// held it returns the *lockcore.HeldError of the lease that ends first.
-func (l *Mapped) takeFree(ctx context.Context, req *Request, names []string) (*Part, error) {
+// takeFree takes a free slot, or the slot that the key has. If all are held, it returns the
+// *lockcore.HeldError of the lease that ends first.
+func (l *Mapped) takeFree(ctx context.Context, req *lockcore.Request, names []string) (*Grant, error) {
 	candidates, held, err := l.lookAtSlots(ctx, req, names)
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range candidates {
-		taken, err := l.acquireNow(ctx, req.ofSlot(name))
+		one := req.Slot(name)
+		taken, err := l.acquireNow(ctx, &one)
 		if !errors.Is(err, lockcore.ErrHeld) {
 			return taken, err
 		}
@@ -58,18 +59,10 @@ func (l *Mapped) takeFree(ctx context.Context, req *Request, names []string) (*P
 	return nil, held
 }
 
-// ofSlot is the request for one slot alone.
-func (r *Request) ofSlot(name string) *Request {
-	one := *r
-	one.Resource, one.Scope, one.Slots, one.isSlot = name, r.ScopeFor(name), 0, true
-	return &one
-}
-
-// lookAtSlots reads all slots. The candidates are those that are free, in an order that
-// requests at the same time rarely share; or the one that the idempotency key has. held is
-// the *lockcore.HeldError of the lease in the way that ends first, nil if none is. The
-// error is a *QuorumError.
-func (l *Mapped) lookAtSlots(ctx context.Context, req *Request, names []string) (candidates []string, held, err error) {
+// lookAtSlots reads all slots. The candidates are the free slots, in an order that differs between concurrent
+// requests, or the slot that the idempotency key has. held is the *lockcore.HeldError of the lease that ends
+// first, nil if no slot is held. The error is a *QuorumError.
+func (l *Mapped) lookAtSlots(ctx context.Context, req *lockcore.Request, names []string) (candidates []string, held, err error) {
 	owners, err := l.ownersOf(ctx, req)
 	if err != nil {
 		return nil, nil, err
@@ -87,7 +80,7 @@ func (l *Mapped) lookAtSlots(ctx context.Context, req *Request, names []string) 
 		if errs[at] != nil {
 			return nil, nil, errs[at]
 		}
-		if n := ballots[at].locksOf(owners); n > votes { // fewer may be of an attempt that failed
+		if n := ballots[at].locksOf(owners); n > votes { // fewer may belong to an attempt that failed
 			own, votes = names[at], n
 		}
 		if owner, locks := ballots[at].leader(); locks > 0 {
@@ -102,8 +95,8 @@ func (l *Mapped) lookAtSlots(ctx context.Context, req *Request, names []string) 
 	return candidates, held, nil
 }
 
-// ownersOf are the ownership values of the request's idempotency key, none without one.
-func (l *Locker) ownersOf(ctx context.Context, req *Request) ([]string, error) {
+// ownersOf returns the ownership values of the request's idempotency key; none without a key.
+func (l *Locker) ownersOf(ctx context.Context, req *lockcore.Request) ([]string, error) {
 	if req.IdempotencyKey == "" {
 		return nil, nil
 	}
@@ -114,12 +107,12 @@ func (l *Locker) ownersOf(ctx context.Context, req *Request) ([]string, error) {
 	return l.owners(req, keys), nil
 }
 
-// locksOf is how many nodes show a lock of one of the owners.
+// locksOf returns the number of nodes that show a lock of one of the owners.
 func (b *ballot) locksOf(owners []string) int {
 	return b.countIf(func(r *node.Reply) bool { return slices.Contains(owners, r.Owner) })
 }
 
-// sooner is, of two errors, that of the lease that ends first; either may be nil.
+// sooner returns the error of the lease that ends first; either argument may be nil.
 func sooner(a, b error) error {
 	switch {
 	case b == nil, a != nil && endsIn(a) <= endsIn(b):
@@ -128,7 +121,7 @@ func sooner(a, b error) error {
 	return b
 }
 
-// endsIn is when the lease in the way ends that the error is about.
+// endsIn returns when the lease in the error ends.
 func endsIn(err error) time.Duration {
 	if held, ok := errors.AsType[*lockcore.HeldError](err); ok {
 		return held.Remaining
@@ -140,10 +133,11 @@ func endsIn(err error) time.Duration {
 }
 
 // awaitSlot waits in the queues of all slots until one is granted.
-func (l *Mapped) awaitSlot(ctx context.Context, req *Request, names []string) (*Part, error) {
-	slots := make([]*Request, len(names))
+func (l *Mapped) awaitSlot(ctx context.Context, end time.Time, req *lockcore.Request, names []string) (*Grant, error) {
+	slots := make([]*lockcore.Request, len(names))
 	for i, name := range names {
-		slots[i] = req.ofSlot(name)
+		one := req.Slot(name)
+		slots[i] = &one
 	}
-	return l.acquireQueued(ctx, slots...)
+	return l.acquireQueued(ctx, end, slots...)
 }

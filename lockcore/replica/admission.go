@@ -11,14 +11,14 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// epochBits is how far a bootstrap's epoch is shifted from its Unix milliseconds:
-// as wide as a bootstrap of several nodes leaves for its random bits.
+// viewBits is by how many bits a bootstrap's epoch is shifted from its Unix milliseconds, as in a bootstrap of
+// several nodes, which fills them with random bits.
 const viewBits = 10
 
-// Open prepares the node: with bootstrap, one that holds nothing becomes a cluster
-// of its own, above every token that was ever given at fewer than half a million
-// leases of a resource a second (rule 12). Floor raises the high-water mark, unless no
-// cluster can have reached it: a guard takes any token that its callers make up.
+// Open prepares the node. With bootstrap, an empty node becomes a cluster of its own, above every token that
+// was ever granted at less than half a million leases of a resource a second (rule 12). floor raises the
+// high-water mark, unless no cluster can have reached it, because a guard accepts any token that its callers
+// make up.
 func (t *Txn) Open(bootstrap bool, floor fencing.Token) {
 	if bootstrap && t.rec.empty() {
 		now := t.tx.Now()
@@ -48,7 +48,7 @@ func (t *Txn) Observe() node.Observation {
 	return seen
 }
 
-// rewrite writes the record as it is. It proves that the store takes writes.
+// rewrite writes the record unchanged, to prove that the store can be written.
 func (t *Txn) rewrite() error {
 	if !t.rec.empty() {
 		t.tx.Put(recordKey, t.rec.encode(), 0)
@@ -70,7 +70,7 @@ func (t *Txn) InstallEpoch(epoch node.Epoch) (node.Marks, error) {
 	return t.rec.marks(), nil
 }
 
-// reading is the gate of fenced reads: exactly this epoch.
+// reading is the gate of fenced reads: the node must be in exactly this epoch.
 func (t *Txn) reading(epoch node.Epoch) error {
 	switch {
 	case !t.open():
@@ -120,8 +120,7 @@ func (t *Txn) Servers() (servers []string) {
 	return servers
 }
 
-// page lists locks behind the cursor, which is the last resource of the page
-// before it as URL-safe text.
+// page lists locks after the cursor, which is the last resource of the previous page as URL-safe text.
 func (t *Txn) page(prefix, cursor string, limit int) (rows []Row, next string, err error) {
 	last, err := base64.RawURLEncoding.DecodeString(cursor)
 	if err != nil {
@@ -212,12 +211,12 @@ func (t *Txn) stageable(a node.Admission) error {
 	return nil
 }
 
-// pinned: this is the incarnation that the admission is about (rule 10).
+// pinned reports that the node is in the incarnation to which the admission refers (rule 10).
 func (t *Txn) pinned(a node.Admission) bool {
 	return a.Incarnation == t.status.Incarnation || t.weak(AdmitsAnyIncarnation)
 }
 
-// waited: the quarantine is the one that the admission waited for (rule 13).
+// waited reports that the quarantine is the one for which the admission waited (rule 13).
 func (t *Txn) waited(a node.Admission) bool {
 	weak := AdmitsAnyQuarantine | AdmitsAnyIncarnation
 	if t.admitted() {
@@ -226,8 +225,8 @@ func (t *Txn) waited(a node.Admission) bool {
 	return a.Note == t.note() || t.weak(weak)
 }
 
-// note is what an admission must name: of the quarantine, or that the node missed
-// a bootstrap.
+// note returns what an admission must name: the note of the quarantine, or the MissedNote of a node that
+// missed a bootstrap.
 func (t *Txn) note() string {
 	if t.admitted() {
 		return node.MissedNote(t.rec.Epoch)
@@ -235,7 +234,7 @@ func (t *Txn) note() string {
 	return t.rec.Note
 }
 
-// staged: this very incarnation was staged for this admission (rule 10).
+// staged reports that this incarnation was staged for this admission (rule 10).
 func (t *Txn) staged(a node.Admission) bool {
 	return t.status.Unfit == "" && t.rec.Staged != 0 && t.rec.Staged == a.Epoch && t.pinned(a)
 }
@@ -259,7 +258,7 @@ func (t *Txn) carry(carried *node.CarriedLock) {
 	}
 	l := lock{ttl: carried.TTL, grant: carried.Grant, owner: carried.Owner, meta: carried.Meta}
 	if carried.Keyed {
-		l.attempts = shared // they are not carried
+		l.attempts = shared // the attempts are not carried
 	}
 	t.setLock(carried.Resource, l, max(carried.Remaining, time.Millisecond))
 }
@@ -275,8 +274,8 @@ func (t *Txn) InstallMap(m node.Map) error {
 	return nil
 }
 
-// Receive writes the locks that move to this set. A lock that an earlier stay of the
-// resource left here goes, and its counter, which reads as the high-water mark then.
+// Receive writes the locks that move to this set. If the resource was on this set earlier, that lock is
+// deleted, and so is its counter, which then reads as the high-water mark.
 func (t *Txn) Receive(epoch node.Epoch, name string, locks []node.CarriedLock) error {
 	if err := t.reading(epoch); err != nil {
 		return err

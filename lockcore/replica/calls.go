@@ -8,13 +8,13 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// Calls are those methods of a node.Node that are one transaction each. Transact runs
-// f in one, which may write if writes is true; if ctx ends first, f may still run later.
+// Calls implements the methods of a node.Node that are one transaction each. Transact runs f in a transaction,
+// which may write if writes is true. If ctx ends first, f may still run later.
 type Calls struct {
 	Transact func(ctx context.Context, writes bool, f func(*Txn) error) error
 }
 
-// result runs f in a transaction and returns its result; the zero one with an error.
+// result runs f in a transaction and returns its result; after an error, the zero value.
 func result[T any](ctx context.Context, c Calls, writes bool, f func(*Txn) (T, error)) (T, error) {
 	answer := new(T) // f may still write to it after ctx has ended
 	err := c.Transact(ctx, writes, func(t *Txn) (err error) {

@@ -19,5 +19,8 @@ func (n *Node) Block(tb testing.TB) (free func()) {
 	return func() { close(gate); <-c.done }
 }
 
+// Queued is how many jobs wait for a transaction.
+func (n *Node) Queued() int { return len(n.queue) }
+
 // Closed is closed once Close was called.
 func (n *Node) Closed() <-chan struct{} { return n.closed }

@@ -8,8 +8,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// Listeners are what Store.Listen needs for the transactions of this process.
-// The zero value has none.
+// Listeners implements Store.Listen for the transactions of this process. The zero value has no listeners.
 type Listeners struct {
 	mu  sync.Mutex
 	all []*listening // in the order of their calls, so that a simulation repeats
@@ -20,13 +19,13 @@ type listening struct {
 	listener node.Listener
 }
 
-// Wake is a call of Tx.Notify, to be done once the transaction is committed.
+// Wake is a call of Tx.Notify that is executed after the transaction has been committed.
 type Wake struct {
 	Resource string
 	Ticket   node.Ticket
 }
 
-// Listen is Store.Listen.
+// Listen implements Store.Listen.
 func (l *Listeners) Listen(ctx context.Context, server string, listener node.Listener) {
 	one := &listening{server, listener}
 	l.mu.Lock()
@@ -39,7 +38,7 @@ func (l *Listeners) Listen(ctx context.Context, server string, listener node.Lis
 	l.all = slices.DeleteFunc(l.all, func(o *listening) bool { return o == one })
 }
 
-// Has tells whether it listens for the server.
+// Has reports whether it listens for the server.
 func (l *Listeners) Has(server string) bool {
 	return slices.ContainsFunc(l.now(), func(one *listening) bool { return one.server == server })
 }
@@ -55,7 +54,7 @@ func (l *Listeners) Notify(wakes []Wake) {
 	}
 }
 
-// Resubscribed calls all listeners after a time in which notifications got lost.
+// Resubscribed notifies all listeners after a time in which notifications may have been lost.
 func (l *Listeners) Resubscribed() {
 	for _, one := range l.now() {
 		one.listener.Subscribed()

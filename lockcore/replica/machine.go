@@ -10,17 +10,17 @@ import (
 
 // Rules tune a Machine. The zero value of a field takes its default.
 type Rules struct {
-	// CounterTTL is how long a counter stays after its last use; default 24h. A
-	// missing counter reads as the node's high-water mark (rule 4).
+	// CounterTTL is how long a counter is kept after its last use; default 24h. A missing counter reads as the
+	// node's high-water mark (rule 4).
 	CounterTTL time.Duration
 	// Page bounds the locks of a page of Survey and Scan; default 500.
 	Page int
-	// Weak are rules that it does not keep, for tests; default none.
+	// Weak are rules that it breaks, for tests; default none.
 	Weak Weakness
 }
 
-// Machine has the rules of one node. It keeps nothing but them and the name of
-// its cluster: what it knows is in the store.
+// Machine has the rules of one node. Its only state is the name of its cluster; everything else is in the
+// store.
 type Machine struct {
 	rules   Rules
 	cluster atomic.Pointer[node.Cluster]
@@ -39,12 +39,10 @@ func NewMachine(rules Rules) *Machine {
 	return m
 }
 
-// Join names the cluster that asks. A node that bootstrapped itself belongs to
-// the first that does.
+// Join sets the caller's cluster. A node that bootstrapped itself belongs to the first cluster that joins.
 func (m *Machine) Join(c node.Cluster) { m.cluster.Store(&c) }
 
-// In runs do in a transaction, with the node's record read before and written
-// after, if it changed.
+// In runs do in a transaction. It reads the node's record first, and writes it afterwards if it has changed.
 func (m *Machine) In(tx Tx, do func(*Txn) error) error {
 	raw, _ := tx.Get(recordKey)
 	rec, err := decodeRecord(raw)
@@ -53,7 +51,7 @@ func (m *Machine) In(tx Tx, do func(*Txn) error) error {
 	}
 	t := &Txn{m: m, tx: tx, status: tx.Status(), rec: rec}
 	if t.admitted() && rec.cluster() == (node.Cluster{}) {
-		t.rec.setCluster(*m.cluster.Load()) // is written with the first change: a look may come before
+		t.rec.setCluster(*m.cluster.Load()) // written with the first change, because a View may come first
 	}
 	t.read = t.rec
 	if err := do(t); err != nil {
@@ -62,14 +60,14 @@ func (m *Machine) In(tx Tx, do func(*Txn) error) error {
 	return t.end()
 }
 
-// Txn is what a Machine does in one transaction.
+// Txn is the state of a Machine in one transaction.
 type Txn struct {
 	m      *Machine
 	tx     Tx
 	status Status
 	rec    record
-	read   record // as it was before
-	err    error  // the first row that cannot be read: the transaction is undone
+	read   record // the record as it was read
+	err    error  // the first unreadable row, because of which the transaction is undone
 }
 
 // end writes the record if it changed.
@@ -82,22 +80,22 @@ func (t *Txn) end() error {
 
 func (t *Txn) weak(w Weakness) bool { return t.m.rules.Weak&w != 0 }
 
-// admitted: the record names this very incarnation (rule 6).
+// admitted reports that the record names the present incarnation (rule 6).
 func (t *Txn) admitted() bool {
 	return t.rec.Admitted != "" && (t.rec.Admitted == t.status.Incarnation || t.weak(OpensForAnyIncarnation))
 }
 
-// open is the gate, but for the caller's epoch.
+// open is the gate without the check of the caller's epoch.
 func (t *Txn) open() bool {
 	return t.status.Unfit == "" && t.admitted() && t.rec.cluster() == *t.m.cluster.Load()
 }
 
-// mapped: the node has the map by which the caller counts votes (rule 30).
+// mapped reports that the node has the map by which the caller counts votes (rule 30).
 func (t *Txn) mapped(name string) bool {
 	return t.open() && (t.rec.Map.Name == name || t.weak(VotesInAnyMap))
 }
 
-// lock reads a resource's lock, and what is left of it: 0 if there is none.
+// lock reads a resource's lock and its remaining time, which is 0 if there is no lock.
 func (t *Txn) lock(resource string) (l lock, left time.Duration) {
 	raw, left := t.tx.Get(LockKey(resource))
 	if raw == nil {
@@ -128,8 +126,8 @@ func (t *Txn) number(key string) (n int64, present bool) {
 	return n, present
 }
 
-// counter is the effective counter (a missing one reads as the high-water mark,
-// rule 4), and whether there is one of its own.
+// counter returns the effective counter (a missing one reads as the high-water mark, rule 4), and whether the
+// resource has a counter of its own.
 func (t *Txn) counter(resource string) (value fencing.Token, present bool) {
 	n, present := t.number(CounterKey(resource))
 	switch {
@@ -151,21 +149,20 @@ func (t *Txn) unlockedCounter(resource string) fencing.Token {
 	return max(value, t.rec.Map.Floor)
 }
 
-// count writes a counter, with a new time to live, and raises the high-water mark
-// to it.
+// count writes a counter with a new TTL, and raises the high-water mark to it.
 func (t *Txn) count(resource string, value fencing.Token) {
 	t.tx.Put(CounterKey(resource), encodeNumber(int64(value)), t.m.rules.CounterTTL)
 	t.rec.HighWater = max(t.rec.HighWater, value)
 }
 
-// touchCounter gives a counter a new time to live.
+// touchCounter restarts a counter's TTL.
 func (t *Txn) touchCounter(resource string) {
 	if value, present := t.counter(resource); present {
 		t.count(resource, value)
 	}
 }
 
-// scope is what an idempotency key's owner value is used for.
+// scope returns what an idempotency key's owner value is used for.
 func (t *Txn) scope(owner string) (scope string, used bool) {
 	raw, _ := t.tx.Get(ScopeKey(owner))
 	return string(raw), raw != nil

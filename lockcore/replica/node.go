@@ -18,15 +18,13 @@ import (
 // Options tune a Node. The zero value of a field takes its default.
 type Options struct {
 	Rules
-	// Bootstrap makes a cluster of its own of a store that holds nothing: for a
-	// store that is the only node there is. Without, it waits to be admitted, as
-	// an empty Redis does.
+	// Bootstrap makes an empty store a cluster of its own, for a store that is the only node. Without it, the
+	// node waits to be admitted, as an empty Redis does.
 	Bootstrap bool
-	// Floor, where it is larger than the high-water mark, is what tokens start
-	// above: a guard's highest mark, say. One that no cluster can have reached
-	// (node.Plausible) is ignored. Default 0.
+	// Floor raises the high-water mark, so that tokens begin above it: a guard's highest mark, for example. A
+	// floor that no cluster can have reached (node.Plausible) is ignored. Default 0.
 	Floor fencing.Token
-	// Queue bounds the operations that wait; default 8192. More fail at once
+	// Queue bounds the operations that wait; default 8192. When it is full, further operations fail at once
 	// with node.ErrQueueFull.
 	Queue int
 	// Batch bounds the operations of one transaction; default 512.
@@ -38,15 +36,9 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Queue == 0 {
-		o.Queue = 8192
-	}
-	if o.Batch == 0 {
-		o.Batch = 512
-	}
-	if o.Timeout == 0 {
-		o.Timeout = 2 * time.Second
-	}
+	o.Queue = cmp.Or(o.Queue, 8192)
+	o.Batch = cmp.Or(o.Batch, 512)
+	o.Timeout = cmp.Or(o.Timeout, 2*time.Second)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -58,8 +50,8 @@ func (o Options) withDefaults() Options {
 
 // Meter measures the node's committer. It must not block.
 type Meter interface {
-	// Batch tells of a transaction with so many operations, and how long it
-	// took; of one that failed, too.
+	// Batch is called after each transaction, including failed ones, with its number of operations and its
+	// duration.
 	Batch(operations int, took time.Duration, failed bool)
 }
 
@@ -77,7 +69,8 @@ type Node struct {
 
 	queue  chan job
 	writes node.Writes
-	damage time.Time // when it was last logged; the committer's
+	room   node.Writes // the outcomes of Growing.Room; only Prove uses it
+	damage time.Time   // when damage was last logged; owned by the committer
 	closed chan struct{}
 	once   sync.Once
 	done   sync.WaitGroup
@@ -88,13 +81,12 @@ var (
 	_ node.Prover = (*Node)(nil)
 )
 
-// startPatience is how long New waits for its transaction: a store that has just started, or
-// that elects a leader, takes longer than a call may.
+// startPatience is how long New waits for its transaction. A store that has just started, or that is electing
+// a leader, takes longer than a call may.
 const startPatience = 10 * time.Second
 
-// New opens the node and starts its committer. The name must be the same on
-// every server. It fails if the store cannot be written within 10 seconds, or holds
-// a record that this version cannot read.
+// New opens the node and starts its committer. The name must be the same on every server. New fails if the
+// store cannot be written within 10 seconds, or holds a record that this version cannot read.
 func New(ctx context.Context, name string, store Store, opts Options) (*Node, error) {
 	opts = opts.withDefaults()
 	n := &Node{
@@ -124,7 +116,7 @@ func (n *Node) open(ctx context.Context) error {
 // Name is the name it was given.
 func (n *Node) Name() string { return n.name }
 
-// Join names the cluster that asks.
+// Join sets the caller's cluster.
 func (n *Node) Join(c node.Cluster) { n.machine.Join(c) }
 
 // Subscribe notifies w until ctx ends.
@@ -132,10 +124,10 @@ func (n *Node) Subscribe(ctx context.Context, server string, w node.Listener) {
 	n.store.Listen(ctx, server, w)
 }
 
-// Queue is how many operations wait for the committer, and how many may.
+// Queue returns the number of operations that wait for the committer, and its bound.
 func (n *Node) Queue() (length, bound int) { return len(n.queue), cap(n.queue) }
 
-// Close ends the committer after the transaction under way; what waits fails.
+// Close ends the committer after the present transaction; waiting operations fail.
 func (n *Node) Close() error {
 	n.once.Do(func() { close(n.closed) })
 	n.done.Wait()
@@ -144,18 +136,18 @@ func (n *Node) Close() error {
 
 var errTooLate = errors.New("the round had ended before the store was free")
 
-// job is an operation with where its reply goes, or a call.
+// job is an operation with the sink for its reply, or a call.
 type job struct {
 	op    *node.Op
 	index int
 	sink  node.Sink
-	reply node.Reply // kept back until it is durable
+	reply node.Reply // held back until it is durable
 
 	call *call
 }
 
-// call is anything else that is done in a transaction. What run finds out must be
-// read only after done, and not at all when ctx ended first.
+// call is any other function that runs in a transaction. Read the results of run only after done is closed,
+// and not at all if ctx ended first.
 type call struct {
 	writes bool
 	run    func(*Txn) error
@@ -171,7 +163,7 @@ func (j *job) writes() bool {
 	return j.op.Kind != node.OpRead
 }
 
-// run does the job in t.
+// run executes the job in t.
 func (j *job) run(t *Txn) {
 	switch {
 	case j.call != nil && j.call.ctx.Err() != nil:
@@ -185,7 +177,7 @@ func (j *job) run(t *Txn) {
 	}
 }
 
-// finish gives the answer; err is of the whole transaction.
+// finish delivers the reply; err is the error of the whole transaction.
 func (j *job) finish(err error, sent bool) {
 	if j.call != nil {
 		if err != nil {
@@ -216,8 +208,8 @@ func (n *Node) Submit(op *node.Op, index int, sink node.Sink) {
 	}
 }
 
-// Observe reports the node's state. It waits for the transaction under way: of one that hangs,
-// as the last write did, it says why that failed.
+// Observe reports the node's state. It waits for the present transaction. If that hangs, as the last write
+// did, Observe returns why that write failed.
 func (n *Node) Observe(ctx context.Context) (node.Observation, error) {
 	seen, err := n.Calls.Observe(ctx)
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -226,9 +218,21 @@ func (n *Node) Observe(ctx context.Context) (node.Observation, error) {
 	return seen, err
 }
 
-// Prove writes the admission record as it is, unless the node has committed a write within
-// so much time.
+// roomProof is how long the result of Room counts for a Growing store.
+const roomProof = 5 * time.Second
+
+// Prove rewrites the admission record, unless the node has committed a write in the last `within`. Such a
+// write does not prove that a Growing store has room, so Prove also calls Room.
 func (n *Node) Prove(ctx context.Context, within time.Duration) error {
+	if store, ok := n.store.(Growing); ok {
+		err := n.room.Prove(ctx, min(within, roomProof), func(ctx context.Context) error {
+			// The committer calls it, so that a hanging disk blocks the committer and not the caller.
+			return n.do(ctx, &call{run: func(*Txn) error { return store.Room() }})
+		})
+		if err != nil {
+			return err
+		}
+	}
 	return n.writes.Prove(ctx, within, func(ctx context.Context) error {
 		return n.do(ctx, &call{writes: true, run: (*Txn).rewrite})
 	})
@@ -254,8 +258,7 @@ func (n *Node) do(ctx context.Context, c *call) error {
 	}
 }
 
-// commitAll takes what is queued and puts it into one transaction, until the node
-// is closed.
+// commitAll executes the queued jobs, each time all of them in one transaction, until the node is closed.
 func (n *Node) commitAll() {
 	jobs := make([]job, 0, n.opts.Batch)
 	for {
@@ -266,12 +269,12 @@ func (n *Node) commitAll() {
 		case first := <-n.queue:
 			jobs = n.collect(append(jobs[:0], first))
 			n.commit(jobs)
-			clear(jobs) // keeps no caller's memory
+			clear(jobs) // so that no caller's memory is kept
 		}
 	}
 }
 
-// patience is for how long a transaction waits for an operation that is worth it.
+// patience is how long a transaction waits for further operations that are worth the wait.
 const patience = 2 * time.Millisecond
 
 // collect adds what is queued behind the first job.
@@ -295,9 +298,9 @@ func (n *Node) collect(jobs []job) []job {
 	return jobs
 }
 
-// incomplete tells of jobs that are better done with another one. The acquire of a waiter
-// comes right behind the release before it: in one transaction they are a hand-off. And
-// where all are patient, the next release can take them along.
+// incomplete reports whether the jobs should wait for another one. A waiter's acquire follows directly after
+// the release before it: in one transaction they are a hand-off. If all jobs are patient, the next release can
+// share their transaction.
 func incomplete(jobs []job) bool {
 	patient, released := true, ""
 	for i := range jobs {
@@ -314,8 +317,8 @@ func incomplete(jobs []job) bool {
 	return patient || released != ""
 }
 
-// gather takes what is queued. It yields once before: callers that are about to submit
-// get into this transaction.
+// gather takes the queued jobs. It yields first, so that callers that are about to submit get into this
+// transaction.
 func (n *Node) gather(jobs []job) []job {
 	runtime.Gosched()
 	for len(jobs) < n.opts.Batch {
@@ -329,7 +332,7 @@ func (n *Node) gather(jobs []job) []job {
 	return jobs
 }
 
-// drainIfClosed answers what came into the queue after the committer had ended.
+// drainIfClosed fails jobs that were queued after the committer had ended.
 func (n *Node) drainIfClosed() {
 	select {
 	case <-n.closed:
@@ -338,7 +341,7 @@ func (n *Node) drainIfClosed() {
 	}
 }
 
-// drain fails what is queued.
+// drain fails all queued jobs.
 func (n *Node) drain() {
 	for {
 		select {
@@ -350,9 +353,9 @@ func (n *Node) drain() {
 	}
 }
 
-// commit does the jobs in one transaction and then answers all of them. Those that are
-// too many for the store it halves, and those of which one came upon a row that cannot be
-// read: in the end that one fails alone.
+// commit executes the jobs in one transaction and then delivers all replies. If the jobs are too many for the
+// store, or one of them finds an unreadable row, commit splits them in half. So in the end only the job with
+// the unreadable row fails.
 func (n *Node) commit(jobs []job) {
 	began := time.Now()
 	err := n.run(jobs)
@@ -362,6 +365,9 @@ func (n *Node) commit(jobs []job) {
 		return
 	}
 	n.opts.Meter.Batch(len(jobs), time.Since(began), err != nil)
+	if took := time.Since(began); err != nil && took < n.opts.Timeout/2 {
+		jobs = n.readAgain(jobs)
+	}
 	if errors.Is(err, ErrUnreadable) {
 		n.reportDamage(err)
 	}
@@ -370,15 +376,35 @@ func (n *Node) commit(jobs []job) {
 	}
 }
 
-// run does the jobs in one transaction, and notes whether that was a proof that the store
-// takes writes. One that is too large or comes upon a damaged row proves nothing.
+// readAgain executes the read-only calls in a separate transaction, after one in which the writes of other jobs
+// failed: a store that cannot be written still serves reads, and an observation must not take it for unreachable.
+// It returns the other jobs.
+func (n *Node) readAgain(jobs []job) (others []job) {
+	var reading []job
+	for _, j := range jobs {
+		if j.call != nil && !j.writes() {
+			reading = append(reading, j)
+		} else {
+			others = append(others, j)
+		}
+	}
+	if len(reading) == 0 || len(others) == 0 {
+		return jobs
+	}
+	n.commit(reading)
+	return others
+}
+
+// run executes the jobs in one transaction, and records whether that proves that the store can be written. A
+// transaction that is too large or finds a damaged row proves nothing.
 func (n *Node) run(jobs []job) error {
 	do := func(t *Txn) {
 		for i := range jobs {
 			jobs[i].run(t)
 		}
 	}
-	ctx, cancel := context.WithDeadline(context.Background(), n.deadline(jobs))
+	deadline := n.deadline(jobs)
+	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()
 	if !slices.ContainsFunc(jobs, func(j job) bool { return j.writes() }) {
 		return n.store.View(ctx, func(tx Tx) error { return n.in(tx, do) })
@@ -388,13 +414,13 @@ func (n *Node) run(jobs []job) error {
 	case err == nil && wrote:
 		n.writes.Done()
 	case err != nil && !errors.Is(err, ErrTooLarge) && !errors.Is(err, ErrUnreadable):
-		n.writes.Failed(err)
+		n.writes.FailedBy(deadline, err)
 	}
 	return err
 }
 
-// deadline is the transaction's. An admission that deletes many rows of a slow store brings
-// the time that it needs.
+// deadline returns the transaction's deadline. An admission that deletes many rows of a slow store has its
+// own, later deadline.
 func (n *Node) deadline(jobs []job) time.Time {
 	latest := time.Now().Add(n.opts.Timeout)
 	for i := range jobs {
@@ -415,10 +441,10 @@ func (n *Node) in(tx Tx, do func(*Txn)) error {
 	})
 }
 
-// update tells whether anything was written.
+// update reports whether anything was written.
 func (n *Node) update(ctx context.Context, do func(*Txn)) (wrote bool, err error) {
 	err = n.store.Update(ctx, func(tx Tx) error {
-		puts := &puts{Tx: tx} // of this run: only the last one counts
+		puts := &puts{Tx: tx} // of this run; fn may run several times, and only the last run counts
 		err := n.in(puts, do)
 		wrote = puts.any
 		return err
@@ -426,8 +452,8 @@ func (n *Node) update(ctx context.Context, do func(*Txn)) (wrote bool, err error
 	return wrote, err
 }
 
-// puts is a transaction that knows whether it has put anything. A deletion may have found
-// nothing to delete.
+// puts is a transaction that records whether it has put a row. Deletions do not count, since they may have
+// found nothing to delete.
 type puts struct {
 	Tx
 	any bool
@@ -438,8 +464,7 @@ func (p *puts) Put(key string, value []byte, ttl time.Duration) {
 	p.Tx.Put(key, value, ttl)
 }
 
-// reportDamage logs once a minute that a row cannot be read. What else fails shows in the
-// node's state.
+// reportDamage logs, at most once a minute, that a row cannot be read. The node's state shows other failures.
 func (n *Node) reportDamage(err error) {
 	if time.Since(n.damage) > time.Minute {
 		n.damage = time.Now()

@@ -422,6 +422,41 @@ func TestFailedCommitFailsTheWholeBatch(t *testing.T) {
 	}
 }
 
+// An observation in the same transaction as a write that fails is one of a node that answers.
+func TestFailedCommitFailsNoObservation(t *testing.T) {
+	n := open(t, newStore(), replica.Options{})
+	before := n.seen(t)
+	write := acquire("a", "L1")
+	write.Epoch = before.Epoch
+	free := n.Block(t)
+	n.store.full.Store(true)
+	replies := n.submit([]node.Op{write})
+	observed := make(chan error, 1)
+	go func() {
+		seen, err := n.Observe(t.Context())
+		if err == nil && seen != before {
+			err = fmt.Errorf("%+v, was %+v", seen, before)
+		}
+		observed <- err
+	}()
+	testenv.Eventually(t, time.Minute, func() error {
+		if queued := n.Queued(); queued != 2 {
+			return fmt.Errorf("%d jobs wait", queued)
+		}
+		return nil
+	})
+	free()
+	if r := <-replies; !errors.Is(r.Err, errFull) {
+		t.Errorf("the write: %+v", r)
+	}
+	if err := <-observed; err != nil {
+		t.Errorf("the observation: %v", err)
+	}
+	if err := n.Prove(t.Context(), time.Hour); !errors.Is(err, node.ErrUnwritable) {
+		t.Errorf("the proof: %v", err)
+	}
+}
+
 type turns struct {
 	n          atomic.Int64
 	subscribed chan struct{}

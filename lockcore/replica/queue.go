@@ -10,7 +10,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// queue is who waits for a resource.
+// queue is the queue for a resource.
 type queue struct {
 	t        *Txn
 	resource string
@@ -18,8 +18,8 @@ type queue struct {
 
 func (t *Txn) queue(resource string) queue { return queue{t: t, resource: resource} }
 
-// length is how many tickets there are, the dead included: counted, or the kept
-// number of a long queue.
+// length returns the number of tickets, including those of dead servers. It counts short queues; for a long
+// queue it reads the stored number.
 func (q queue) length() int {
 	if kept, found := q.t.number(lengthKey(q.resource)); found {
 		return int(kept)
@@ -27,8 +27,8 @@ func (q queue) length() int {
 	return len(q.list(math.MaxInt))
 }
 
-// grow adds to the length, before the rows are written. Only the length of a long
-// queue is kept. It does not see a ticket expire: TicketTTL after the count it expires too.
+// grow adds to the stored length, before the rows are written. Only the length of a long queue is stored. It
+// does not notice expired tickets, but it expires itself, TicketTTL after the count.
 func (q queue) grow(by int) {
 	key, n := lengthKey(q.resource), q.length()+by
 	if n <= node.MaxShown {
@@ -39,7 +39,7 @@ func (q queue) grow(by int) {
 	q.t.tx.Put(key, encodeNumber(int64(n)), cmp.Or(left, node.TicketTTL))
 }
 
-// list gives the first tickets, the dead included.
+// list returns the first tickets, including those of dead servers.
 func (q queue) list(limit int) (tickets []node.Ticket) {
 	from, to := queueRange(q.resource)
 	for _, row := range q.t.tx.Range(from, to, limit) {
@@ -48,7 +48,7 @@ func (q queue) list(limit int) (tickets []node.Ticket) {
 	return tickets
 }
 
-// first is the first ticket whose server lives; the dead before it are removed.
+// first returns the first ticket whose server is alive. It removes the dead ones before it.
 func (q queue) first() (first node.Ticket, found bool) {
 	for from, to := queueRange(q.resource); ; {
 		next := q.t.tx.Range(from, to, 1)
@@ -60,17 +60,17 @@ func (q queue) first() (first node.Ticket, found bool) {
 			return ticket, true
 		}
 		q.remove(ticket)
-		// A clock that was set back makes expired rows valid again, of which one of a
-		// ticket's two may have been written over since. A store that refuses to be
-		// written keeps them all, and says so when the transaction ends.
+		// A clock that was set back makes expired rows valid again, and one of a ticket's two rows may have
+		// been overwritten since. A store that refuses writes keeps all of them, and returns an error when the
+		// transaction ends.
 		q.t.tx.Delete(next[0].Key)
 		from = next[0].Key + "\x00"
 	}
 }
 
-// add enqueues a ticket. One that is there keeps its place.
+// add enqueues a ticket. A ticket that is already in the queue keeps its place.
 func (q queue) add(ticket node.Ticket) {
-	if !q.t.alive(ticket.Server) {
+	if left := q.t.aliveFor(ticket.Server); left <= node.EnqueuedTTL-node.EnqueuedAgain && (left <= 0 || !q.t.weak(KeepsAliveOnce)) {
 		q.t.keepAlive(ticket.Server, node.EnqueuedTTL)
 	}
 	name := nameOf(ticket)
@@ -103,7 +103,7 @@ func (q queue) remove(ticket node.Ticket) bool {
 
 // notify wakes the server of a ticket.
 func (q queue) notify(ticket node.Ticket) {
-	ticket.Arrival = 0 // no node tells it
+	ticket.Arrival = 0 // no node reports it
 	q.t.tx.Notify(q.resource, ticket)
 }
 
@@ -121,9 +121,8 @@ func before(a, b node.Ticket) bool {
 	return nameOf(a) < nameOf(b)
 }
 
-// placed is the operation with the place of its keyed ticket: the ID's earliest
-// arrival. The ticket that has the place so far is removed, and its server remembered: the
-// request waits there, too.
+// placed returns the operation with the place of its keyed ticket: the earliest arrival of its ID. The ticket
+// that held the place is removed, and its server remembered, because the request still waits there.
 func (t *Txn) placed(op *node.Op) *node.Op {
 	if !op.Ticket.Keyed || op.Ticket.ID == "" {
 		return op
@@ -141,8 +140,8 @@ func (t *Txn) placed(op *node.Op) *node.Op {
 	return &placed
 }
 
-// serversBut are the servers whose tickets of a key were replaced while their requests
-// waited, in the order in which they were; but one.
+// serversBut returns, except for one, the servers whose tickets of a key were replaced while their requests
+// waited, in the order of the replacements.
 func (t *Txn) serversBut(id, but string) []string {
 	raw, _ := t.tx.Get(serversKey(id))
 	return slices.DeleteFunc(strings.Fields(string(raw)), func(server string) bool { return server == but })
@@ -156,10 +155,10 @@ func (t *Txn) setServers(id string, servers []string) {
 	t.tx.Put(serversKey(id), []byte(strings.Join(servers, " ")), node.TicketTTL)
 }
 
-// forgetPlace ends the wait under a key: with a lease, or since it was given up. A grant
-// alone does not, since the other nodes may refuse theirs, and the wait continues. It
-// returns the name of the ticket that has the place, if that is another: a request under
-// the key waits at another server. Every such server is notified, so that it finds the lease.
+// forgetPlace ends the wait under a key, after a lease or because the wait was given up. A grant alone does
+// not end it, because other nodes may refuse, and then the wait continues. It returns the name of the ticket
+// that has the place, if it is another ticket: then a request under the key waits at another server. Every
+// such server is notified, so that it finds the lease.
 func (t *Txn) forgetPlace(resource string, ticket node.Ticket) (other string) {
 	q, servers := t.queue(resource), t.serversBut(ticket.ID, ticket.Server)
 	if raw, _ := t.tx.Get(placeKey(ticket.ID)); len(raw) >= numberLen {
@@ -182,7 +181,7 @@ func (t *Txn) forgetPlace(resource string, ticket node.Ticket) (other string) {
 	return other
 }
 
-// leavePlace ends the wait of one server under a key, whose request may come again.
+// leavePlace ends the wait of one server under a key whose request may be repeated.
 func (t *Txn) leavePlace(ticket node.Ticket) {
 	if raw, _ := t.tx.Get(serversKey(ticket.ID)); raw != nil {
 		t.setServers(ticket.ID, t.serversBut(ticket.ID, ticket.Server))
@@ -195,7 +194,7 @@ func (t *Txn) enqueue(op *node.Op) {
 	}
 }
 
-// dequeue removes a ticket; if it was its turn, the next is notified.
+// dequeue removes a ticket. If it was first, the next one is notified.
 func (t *Txn) dequeue(op *node.Op) node.Reply {
 	q := t.queue(op.Resource)
 	first := q.list(1)
@@ -214,7 +213,7 @@ func (t *Txn) dequeue(op *node.Op) node.Reply {
 	return node.Reply{Outcome: node.Granted}
 }
 
-// forget forgets the arrival of a ticket that was dequeued, unless its request has come again.
+// forget forgets the arrival of a dequeued ticket, unless its request was repeated.
 func (t *Txn) forget(op *node.Op) node.Reply {
 	key := placeKey(op.Ticket.ID)
 	if raw, _ := t.tx.Get(key); len(raw) >= numberLen && string(raw[numberLen:]) == nameOf(op.Ticket) {
@@ -230,9 +229,11 @@ func (t *Txn) heartbeat(op *node.Op) node.Reply {
 	return node.Reply{Outcome: node.Granted, Existing: alive}
 }
 
-func (t *Txn) alive(server string) bool {
-	raw, _ := t.tx.Get(serverKey(server))
-	return raw != nil
+func (t *Txn) alive(server string) bool { return t.aliveFor(server) > 0 }
+
+func (t *Txn) aliveFor(server string) time.Duration {
+	_, left := t.tx.Get(serverKey(server))
+	return left
 }
 
 func (t *Txn) keepAlive(server string, ttl time.Duration) {

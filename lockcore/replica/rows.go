@@ -11,8 +11,8 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// The rows. Where more follows a resource, its length (2 bytes) is before it, so
-// that no resource's keys begin with those of another.
+// The rows. If more follows a resource in a key, its length (2 bytes) precedes it, so that no resource's keys
+// begin with those of another.
 //
 //	s                                  the record
 //	l <resource>                       the lock; goes with its TTL
@@ -55,8 +55,8 @@ func lengthKey(resource string) string { return lengthPrefix + resource }
 func placeKey(id string) string        { return placePrefix + id }
 func serversKey(id string) string      { return placePrefix + id + " servers" }
 
-// after is the end of the range of all keys that begin with prefix, which has a
-// byte other than the last there is.
+// after returns the end of the range of all keys that begin with prefix. prefix must contain a byte other than
+// 0xff.
 func after(prefix string) string {
 	end := []byte(prefix)
 	for end[len(end)-1] == 0xff {
@@ -66,7 +66,7 @@ func after(prefix string) string {
 	return string(end)
 }
 
-// Unreadable is an ErrUnreadable that names the row, unless there is something secret in its key.
+// Unreadable returns an ErrUnreadable that names the row, unless its key contains a secret.
 func Unreadable(key string) error {
 	switch kind := key[:1]; kind {
 	case recordKey, lockPrefix, counterPrefix, lengthPrefix:
@@ -87,7 +87,13 @@ func decodeNumber(raw []byte) (int64, bool) {
 	return int64(binary.BigEndian.Uint64(raw)), true
 }
 
-// record is the admission record and the marks.
+// record is the admission record and the marks. A node goes through these states:
+//
+//	empty → quarantined (Note) → staged (Staged, Note) → admitted (Admitted, without Note)
+//
+// An admitted node is quarantined again when its incarnation changes, or when its admission is withdrawn. A
+// node that missed a bootstrap is staged without a quarantine. HighWater is at least every counter, and never
+// decreases while the data exist. Bootstrapped is at most Epoch.
 type record struct {
 	Admitted     string // the incarnation that was admitted
 	Nodes        int
@@ -95,19 +101,19 @@ type record struct {
 	Epoch        node.Epoch
 	Bootstrapped node.Epoch
 	Staged       node.Epoch // the epoch of an admission under way
-	Note         string     // of its quarantine, until it is admitted
-	MaxTTL       int64      // ms
+	Note         string     // the note of its quarantine, until it is admitted
+	MaxTTL       int64      // in milliseconds
 	HighWater    fencing.Token
 	Secrets      node.Secrets
-	Map          node.Map // written only if it was ever changed
-	Later        string   // what a later version put behind these: ignored and kept
+	Map          node.Map // written only if it has a name: for one of several sets, or after a change
+	Later        string   // fields that a later version added: ignored and kept
 }
 
 func (r *record) cluster() node.Cluster { return node.Cluster{Nodes: r.Nodes, Hash: r.Hash} }
 
 func (r *record) setCluster(c node.Cluster) { r.Nodes, r.Hash = c.Nodes, c.Hash }
 
-// empty: nothing was ever kept here but perhaps the note.
+// empty reports that the record holds nothing except, possibly, the note.
 func (r *record) empty() bool { return *r == record{Note: r.Note} }
 
 func (r *record) marks() node.Marks {
@@ -120,10 +126,10 @@ func (r *record) marks() node.Marks {
 // recordFormat is the version of the record's fields, and its first byte.
 const recordFormat = 2
 
-// The parts behind the other fields, in this order, each only if there is one.
+// The optional parts after the other fields, in this order.
 const (
 	mapPart        = 1
-	generationPart = 2 // of the map: a version without generations keeps it as it is
+	generationPart = 2 // of the map: a version without generations keeps it unchanged
 )
 
 func (r *record) encode() []byte {
@@ -147,7 +153,7 @@ func (r *record) encode() []byte {
 	return append(raw, r.Later...)
 }
 
-// decodeRecord reads a record; where there is no row, an empty one.
+// decodeRecord reads a record; without a row it returns an empty one.
 func decodeRecord(raw []byte) (r record, err error) {
 	if raw == nil {
 		return r, nil
@@ -176,19 +182,18 @@ func decodeRecord(raw []byte) (r record, err error) {
 	return r, nil
 }
 
-// lock is a resource's lock. Its row's time to live is what remains of it.
+// lock is a resource's lock. Its remaining time is that of its row.
 type lock struct {
-	ttl   time.Duration // as last given; whole milliseconds
+	ttl   time.Duration // the last TTL given to it; whole milliseconds
 	grant fencing.Token
 	owner string
-	// attempts is "" for a lease without an idempotency key, else the attempts under the
-	// key that got this lock, with commas between them, or shared.
+	// attempts is "" for a lease without an idempotency key. Otherwise it lists the attempts under the key
+	// that got this lock, separated by commas, or is shared.
 	attempts string
 	meta     string
 }
 
-// shared is for attempts that the node does not know all: none of them may retract the
-// lock.
+// shared means that the node does not know all attempts, so that none of them may retract the lock.
 const shared = "="
 
 func (l *lock) keyed() bool { return l.attempts != "" }
@@ -212,15 +217,15 @@ func decodeLock(raw []byte) (l lock, ok bool) {
 	return l, !d.failed && len(d.rest) == 0
 }
 
-// appendText appends a text with its length before it.
+// appendText appends a text after its length.
 func appendText(raw []byte, text string) []byte {
 	return append(binary.AppendVarint(raw, int64(len(text))), text...)
 }
 
-// decoder reads what a row's value holds, part by part.
+// decoder reads the parts of a row's value one by one.
 type decoder struct {
 	rest   []byte
-	failed bool // a part was not there: it and what follows are zero
+	failed bool // a part was missing: it and all later parts read as zero
 }
 
 func (d *decoder) number() int64 {
@@ -247,7 +252,7 @@ func (d *decoder) fail() int64 {
 	return 0
 }
 
-// nameOf tells tickets apart; among those that arrived at once it orders them.
+// nameOf distinguishes tickets, and orders those with the same arrival.
 func nameOf(t node.Ticket) string { return t.ID + " " + t.Server + " " + t.Holder }
 
 func parseName(name string) (t node.Ticket) {
@@ -256,14 +261,14 @@ func parseName(name string) (t node.Ticket) {
 	return node.Ticket{ID: id, Server: server, Holder: holder}
 }
 
-// sized is a prefix, and a resource with its length before it.
+// sized returns a prefix followed by a resource with its length in front.
 func sized(prefix, resource string) string {
 	return prefix + string([]byte{byte(len(resource) >> 8), byte(len(resource))}) + resource
 }
 
 func queueKeys(resource string) string { return sized(queuePrefix, resource) }
 
-// queueRange has all keys of a resource's queue: a name does not begin with 0xff.
+// queueRange is the range of all keys of a resource's queue. No name begins with 0xff.
 func queueRange(resource string) (from, to string) {
 	from = queueKeys(resource)
 	return from, from + "\xff\xff\xff\xff\xff\xff\xff\xff\xff"
@@ -273,7 +278,7 @@ func queueKey(resource string, arrival int64, name string) string {
 	return string(binary.BigEndian.AppendUint64([]byte(queueKeys(resource)), uint64(arrival))) + name
 }
 
-// parseQueueKey reads a ticket from the key that orders it.
+// parseQueueKey reads a ticket from its key in the queue.
 func parseQueueKey(resource, key string) node.Ticket {
 	rest := key[len(queueKeys(resource)):]
 	ticket := parseName(rest[numberLen:])

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore/replica"
 	"github.com/fencelock/fencelock/lockcore/replica/memstore"
 	"github.com/fencelock/fencelock/lockcore/replica/storetest"
@@ -167,11 +168,15 @@ func history(seed uint64, weak storeWeakness) (leases int, err error) {
 // answer is lost, and lost commits.
 func TestServersThatShareAStore(t *testing.T) { shareAStore(t, 50_000) }
 
-func TestSoakServersThatShareAStore(t *testing.T) { shareAStore(t, 1_000_000) }
+func TestSoakServersThatShareAStore(t *testing.T) {
+	testenv.Long(t, "a history of servers on one store that is one in a million leases")
+	shareAStore(t, 1_000_000)
+}
 
 // shareAStore runs histories until so many leases were granted.
 func shareAStore(t *testing.T, leases int) {
 	t.Helper()
+	testenv.Computes(t)
 	total, seed := 0, uint64(0)
 	for ; total < leases; seed++ {
 		grants, err := history(seed, sound)

@@ -8,25 +8,39 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
+// UnreachedError means that Open got no response from a Store, for a reason that may pass without a change of
+// the configuration: the same call may succeed later.
+type UnreachedError struct{ Err error }
+
+func (e *UnreachedError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error of the last attempt.
+func (e *UnreachedError) Unwrap() error { return e.Err }
+
 // Store keeps a replica's rows. Its methods may be called from any goroutine.
 type Store interface {
-	// Update runs fn in one atomic, serialisable transaction that may write. When
-	// it returns nil, what fn wrote is durable. With an error nothing of it is
-	// there, unless the commit itself failed: then it may be.
-	// fn may run several times, and only its last run counts: so it has no other
-	// effects. In an earlier one it may find nothing where there is a row. Update
-	// returns the last run's error as it is. One that writes more than 500 kB
-	// or 1,000 rows may be refused with ErrTooLarge. Without a deadline in ctx the
-	// store has a time limit of its own.
+	// Update runs fn in one atomic, serialisable transaction that may write. If it returns nil, fn's writes
+	// are durable. After an error none of them is, unless the commit itself failed: then they may be. fn may
+	// run several times, and only its last run counts, so it must have no other effects. In earlier runs it
+	// may not find existing rows. Update returns the last run's error unchanged. It may refuse, with
+	// ErrTooLarge, a transaction that writes more than 500 kB or 1,000 rows. If ctx has no deadline, the store
+	// applies its own time limit.
 	Update(ctx context.Context, fn func(Tx) error) error
 	// View is Update for an fn that writes nothing.
 	View(ctx context.Context, fn func(Tx) error) error
-	// Listen calls w for what transactions notify server of, until ctx ends. It
-	// connects again by itself. A notification may get lost.
+	// Listen calls w for notifications of transactions to server, until ctx ends. It reconnects by itself. A
+	// notification may get lost.
 	Listen(ctx context.Context, server string, w node.Listener)
 }
 
-// Limit is for stores: ctx where it has a deadline, and otherwise one that ends after usual.
+// Growing is a Store whose disk may be full although writes that replace rows succeed.
+type Growing interface {
+	// Room returns an error if the store has no room for more rows.
+	Room() error
+}
+
+// Limit is a helper for stores. It returns ctx if that has a deadline, and otherwise a context that ends after
+// usual.
 func Limit(ctx context.Context, usual time.Duration) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return context.WithCancel(ctx)
@@ -34,17 +48,15 @@ func Limit(ctx context.Context, usual time.Duration) (context.Context, context.C
 	return context.WithTimeout(ctx, usual)
 }
 
-// Tx is a transaction. Keys are not empty and at most [MaxKeyBytes] long. After
-// an error of the store every Get finds nothing, and Update or View returns the
-// error: so the methods need not.
+// Tx is a transaction. Keys are not empty and at most [MaxKeyBytes] long. After an error of the store, every
+// Get finds nothing, and Update or View returns the error, so the methods need not return errors.
 type Tx interface {
-	// Get returns a row's value and what is left of its time to live. The value is
-	// nil where there is no row or its time has passed, and only there. It must not
-	// be changed, or kept after the transaction.
+	// Get returns a row's value and its remaining time to live. The value is nil exactly if there is no row or
+	// its time has passed. The caller must not change it, or keep it after the transaction.
 	Get(key string) (value []byte, left time.Duration)
-	// Put writes a row that goes after ttl, counted from now; 0 keeps it for good.
-	// A row never goes early while the store's clock is sound, and is not there again
-	// after a transaction that wrote has found it gone.
+	// Put writes a row that ends after ttl, counted from now; with 0 it never ends. A row never ends early
+	// while the store's clock is sound. After a transaction that wrote has found it ended, it never appears
+	// again.
 	Put(key string, value []byte, ttl time.Duration)
 	// Delete removes a row, if it is there.
 	Delete(key string)
@@ -53,23 +65,22 @@ type Tx interface {
 	Range(from, to string, limit int) []Row
 	// Purge removes every row.
 	Purge()
-	// Notify calls whoever listens for the ticket's server, once the transaction
-	// is committed.
+	// Notify calls the listeners of the ticket's server after the transaction has been committed.
 	Notify(resource string, ticket node.Ticket)
-	// Now is the store's wall clock, the same for all rows of a transaction.
+	// Now returns the store's wall clock, the same for all rows of a transaction.
 	Now() time.Time
 	// Status names the incarnation of the rows.
 	Status() Status
 }
 
-// Row is a row of a Range; what Tx.Get says of values holds for it.
+// Row is a row of a Range. The rules of Tx.Get for values apply.
 type Row struct {
 	Key   string
 	Value []byte
 	Left  time.Duration
 }
 
-// Status is what the gate is evaluated against (rule 6).
+// Status is the input of the gate (rule 6).
 type Status struct {
 	// Incarnation changes whenever committed state may have been lost.
 	Incarnation string
@@ -77,10 +88,10 @@ type Status struct {
 	Unfit string
 }
 
-// ErrTooLarge is for a transaction that writes more than the store can commit at once.
+// ErrTooLarge means that a transaction writes more than the store can commit at once.
 var ErrTooLarge = errors.New("the transaction is larger than the store takes")
 
-// ErrUnreadable is for a transaction that came upon a row that cannot be read. It writes nothing.
+// ErrUnreadable means that a transaction found a row that cannot be read. It writes nothing.
 var ErrUnreadable = errors.New("a row cannot be read")
 
 // MaxKeyBytes bounds a key.

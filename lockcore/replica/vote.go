@@ -11,8 +11,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// Vote does one operation. Each stands or falls alone. Its Deadline is the
-// caller's affair.
+// Vote executes one operation. Each succeeds or fails separately. The caller checks the Deadline.
 func (t *Txn) Vote(op *node.Op) node.Reply {
 	if err := errors.Join(op.Validate(), storable(op)); err != nil {
 		return node.Reply{Err: err}
@@ -59,7 +58,7 @@ func (t *Txn) Vote(op *node.Op) node.Reply {
 
 var errUnstorable = errors.New("the operation's names cannot be stored")
 
-// storable refuses names that no key can be made of.
+// storable refuses names of which no key can be made.
 func storable(op *node.Op) error {
 	const room = MaxKeyBytes / 4
 	fits := func(name string) bool { return name != "" && len(name) <= room }
@@ -83,7 +82,7 @@ func (t *Txn) behind() node.Reply {
 	return node.Reply{Outcome: node.NotAdmitted, Epoch: t.rec.Epoch}
 }
 
-// outOfEpoch: only a node in the caller's own epoch may vote (rule 8).
+// outOfEpoch refuses operations unless the node is in the caller's own epoch (rule 8).
 func (t *Txn) outOfEpoch(op *node.Op) (refusal node.Reply, refused bool) {
 	switch {
 	case t.weak(VotesInAnyEpoch), t.rec.Epoch == op.Epoch:
@@ -94,7 +93,7 @@ func (t *Txn) outOfEpoch(op *node.Op) (refusal node.Reply, refused bool) {
 	return t.behind(), true
 }
 
-// unreachable: the operation carries a token that no cluster can have come to (rule 23).
+// unreachable reports that the operation carries a token that no cluster can have reached (rule 23).
 func (t *Txn) unreachable(op *node.Op) bool {
 	switch op.Kind {
 	case node.OpConfirm, node.OpExtend, node.OpRelease, node.OpReleaseAfter, node.OpBreak:
@@ -107,7 +106,7 @@ func unreachable() node.Reply {
 	return node.Reply{Err: node.ErrUnreachableToken, Sent: true}
 }
 
-// tooLong: a TTL that the record does not know of would spoil rule 13.
+// tooLong reports a TTL above the one in the record, which would break rule 13.
 func (t *Txn) tooLong(ttl time.Duration) bool {
 	return ttl.Milliseconds() > t.rec.MaxTTL && !t.weak(GrantsTooLong)
 }
@@ -157,7 +156,7 @@ func (t *Txn) grant(op *node.Op, grant fencing.Token) {
 	}
 }
 
-// again is an acquire that finds its own lock.
+// again handles an acquire that finds its own lock.
 func (t *Txn) again(op *node.Op, l lock, left time.Duration) node.Reply {
 	if all := withAttempt(l.attempts, op.Attempt); all != l.attempts {
 		l.attempts = all
@@ -180,8 +179,8 @@ func withAttempt(attempts, attempt string) string {
 	return attempts + "," + attempt
 }
 
-// foundSince reports whether another attempt has found the lock after this one: it may have
-// been told the present grant. A lock whose attempts are not all known tells nothing.
+// foundSince reports whether another attempt has found the lock after this one and may have received the
+// present grant. If the node does not know all attempts, it returns false.
 func (l *lock) foundSince(attempt string) bool {
 	return attempt != "" && l.keyed() && l.attempts != shared && l.attempts != attempt && !strings.HasSuffix(l.attempts, ","+attempt)
 }
@@ -193,8 +192,8 @@ func (t *Txn) held(resource string, l *lock, left time.Duration) node.Reply {
 	}
 }
 
-// overtakes reports whether a living ticket is before this acquire (any ticket,
-// if it has none itself). The first is notified, since the lock is free.
+// overtakes reports whether a living ticket precedes this acquire (any ticket, if the acquire has none). The
+// server of the first ticket is notified, since the lock is free.
 func (t *Txn) overtakes(op *node.Op) bool {
 	queue := t.queue(op.Resource)
 	first, found := queue.first()
@@ -205,7 +204,7 @@ func (t *Txn) overtakes(op *node.Op) bool {
 	return true
 }
 
-// owned gives the lock if it is the operation's own (rules 2 and 3).
+// owned returns the lock if it belongs to the operation's lease (rules 2 and 3).
 func (t *Txn) owned(op *node.Op, anyGrant Weakness) (l lock, left time.Duration) {
 	l, left = t.lock(op.Resource)
 	if l.owner != op.Owner || l.grant > op.Token && !t.weak(anyGrant) {
@@ -239,7 +238,7 @@ func (t *Txn) extend(op *node.Op) node.Reply {
 	}
 	t.touchCounter(op.Resource)
 	news := t.countOn(&l, op)
-	if left < op.TTL || t.weak(ShortensLocks) { // an extend never shortens: it may be an old one, late
+	if left < op.TTL || t.weak(ShortensLocks) { // an extend never shortens: it may be an old one that comes late
 		left, l.ttl, news = op.TTL, op.TTL, true
 		if scope, used := t.scope(op.Owner); used && l.keyed() {
 			t.tx.Put(ScopeKey(op.Owner), []byte(scope), left)
@@ -251,9 +250,9 @@ func (t *Txn) extend(op *node.Op) node.Reply {
 	return node.Reply{Outcome: node.Granted, Grant: l.grant, Remaining: whole(left), Meta: l.meta}
 }
 
-// countOn notes that a lease counts on the lock: no break of an earlier lease may take it
-// (rule 28), nor under an idempotency key another attempt that fails, or a late release of
-// the lease before (rule 3). It reports whether that is news.
+// countOn records that a lease relies on the lock, so that none of these may remove it: a break of an earlier
+// lease (rule 28) or, under an idempotency key, another attempt that fails, or a late release of the previous
+// lease (rule 3). It reports whether the record is new.
 func (t *Txn) countOn(l *lock, op *node.Op) (news bool) {
 	if t.weak(CountsUnnoted) {
 		return false
@@ -267,9 +266,9 @@ func (t *Txn) countOn(l *lock, op *node.Op) (news bool) {
 	return news
 }
 
-// recreate is rule 5: only while no other lease can have come in between. Where another's
-// lock stands it takes the counter past the token: that lock may go, and this one must not
-// be made again then.
+// recreate implements rule 5: it creates the lock only if no other lease can have held the resource in
+// between. If another's lock exists, it raises the counter above the token, because that lock may be removed,
+// and then this one must not be recreated.
 func (t *Txn) recreate(op *node.Op) node.Reply {
 	if _, left := t.lock(op.Resource); left > 0 {
 		if !t.weak(RefusesForNow) {
@@ -281,13 +280,13 @@ func (t *Txn) recreate(op *node.Op) node.Reply {
 		return notHeld()
 	}
 	t.touchCounter(op.Resource)
-	l := lock{ttl: op.TTL, grant: op.Token, owner: op.Owner, attempts: shared} // of a key or not, the node cannot know
+	l := lock{ttl: op.TTL, grant: op.Token, owner: op.Owner, attempts: shared} // the node cannot know whether the lease has a key
 	t.setLock(op.Resource, l, op.TTL)
 	return node.Reply{Outcome: node.Granted, Recreated: true, Grant: op.Token, Remaining: op.TTL}
 }
 
-// withdraw releases, breaks or retracts. That is sound on any node, so it is done even where the
-// gate is shut; but then it does not count as an answer.
+// withdraw releases, breaks or retracts. This is safe on any node, so it is executed even if the gate is shut,
+// but then it does not count as a reply.
 func (t *Txn) withdraw(op *node.Op) node.Reply {
 	if t.open() && t.unreachable(op) {
 		return unreachable()
@@ -312,9 +311,8 @@ func (t *Txn) withdraw(op *node.Op) node.Reply {
 	return refusal
 }
 
-// uncounted is the answer to a release where it does not count: a node in a smaller epoch
-// may have missed a bootstrap (rule 8), and one with another map may not have the resource
-// any more (rule 30).
+// uncounted returns the reply to a release that does not count. A node in a smaller epoch may have missed a
+// bootstrap (rule 8), and a node with another map may no longer have the resource (rule 30).
 func (t *Txn) uncounted(op *node.Op) (refusal node.Reply, refused bool) {
 	switch {
 	case !t.mapped(op.Map) && (!t.open() || !t.weak(ReleasesInAnyMap)):
@@ -325,14 +323,16 @@ func (t *Txn) uncounted(op *node.Op) (refusal node.Reply, refused bool) {
 	return t.outOfEpoch(op)
 }
 
-// release ends a lease, and takes the counter past its token whatever it finds: the
-// vote of another lease may be retracted. Under an idempotency key the next lease has the same
-// owner, and is left alone: it was granted above the token (rule 3).
+// release ends a lease. It raises the counter above the token whatever it finds, because the vote of another
+// lease may be retracted. Under an idempotency key the next lease has the same owner; its lock stays, because
+// it was granted above the token (rule 3).
 func (t *Txn) release(op *node.Op) node.Reply {
 	l, left := t.lock(op.Resource)
 	later := l.keyed() && l.grant > op.Token && !t.weak(ReleasesAnyGrant)
 	own := left > 0 && l.owner == op.Owner && !later
-	t.passBeside(op, own, left)
+	if own || !t.passesNot(left) {
+		t.pass(op)
+	}
 	switch {
 	case !own:
 		return notHeld()
@@ -342,27 +342,26 @@ func (t *Txn) release(op *node.Op) node.Reply {
 	return t.free(op, &l)
 }
 
-// breakUpTo ends every lease up to the token, whoever's it is, and takes the counter past
-// the token whatever it finds. A lock that was granted above the token is a later lease's,
-// and is left alone (rule 28).
+// breakUpTo ends every lease up to the token, of any owner, and raises the counter above the token whatever it
+// finds. A lock that was granted above the token belongs to a later lease and stays (rule 28).
 func (t *Txn) breakUpTo(op *node.Op) node.Reply {
 	l, left := t.lock(op.Resource)
 	ends := left > 0 && (l.grant <= op.Token || t.weak(BreaksAnyGrant))
-	t.passBeside(op, ends, left)
+	if ends || !t.passesNot(left) {
+		t.pass(op)
+	}
 	if !ends {
 		return notHeld()
 	}
 	return t.free(op, &l)
 }
 
-// passBeside is pass, beside a lock that it deletes or not.
-func (t *Txn) passBeside(op *node.Op, deletes bool, left time.Duration) {
-	if deletes || left == 0 && !t.weak(PassesOnlyLocks) || left > 0 && !t.weak(PassesNoOthers) {
-		t.pass(op)
-	}
+// passesNot reports the weaknesses that leave the counter unchanged if an operation deletes no lock.
+func (t *Txn) passesNot(left time.Duration) bool {
+	return left == 0 && t.weak(PassesOnlyLocks) || left > 0 && t.weak(PassesNoOthers)
 }
 
-// keepTaken leaves the lock of a lease that was released to no lease (rule 27).
+// keepTaken ends a lease but keeps its lock, which from now on belongs to no lease (rule 27).
 func (t *Txn) keepTaken(op *node.Op, l lock, left time.Duration) node.Reply {
 	if l.keyed() {
 		t.tx.Delete(ScopeKey(l.owner))
@@ -372,12 +371,14 @@ func (t *Txn) keepTaken(op *node.Op, l lock, left time.Duration) node.Reply {
 		l.owner = node.NoLease(l.owner)
 	}
 	t.setLock(op.Resource, l, left)
+	if !t.weak(KeepsSilently) {
+		t.queue(op.Resource).notifyFirst() // the lock now ends earlier than the server of the first ticket knows
+	}
 	return node.Reply{Outcome: node.Granted, Grant: l.grant, Remaining: whole(left)}
 }
 
-// retract retracts the vote of one attempt, and the lock with the last of those
-// that may count on it. Without an idempotency key, "" is
-// the attempt of the one acquisition.
+// retract retracts the vote of one attempt, and deletes the lock with the last attempt that may rely on it.
+// Without an idempotency key, the only attempt is "".
 func (t *Txn) retract(op *node.Op) node.Reply {
 	l, left := t.lock(op.Resource)
 	if left == 0 || l.owner != op.Owner || l.grant <= op.Above && !t.weak(RetractsAnyGrant) {
@@ -396,8 +397,8 @@ func (t *Txn) retract(op *node.Op) node.Reply {
 	return notHeld()
 }
 
-// free deletes the lock and notifies the first of the queue, unless its server asks for
-// the lock right behind a release.
+// free deletes the lock and notifies the first ticket's server, unless that server acquires the lock directly
+// after the release.
 func (t *Txn) free(op *node.Op, l *lock) node.Reply {
 	t.tx.Delete(LockKey(op.Resource))
 	if l.keyed() {
@@ -409,8 +410,8 @@ func (t *Txn) free(op *node.Op, l *lock) node.Reply {
 	return node.Reply{Outcome: node.Granted, Grant: l.grant}
 }
 
-// pass takes the counter past the token of a lease that was released or refused, so that no
-// later extend makes its lock again (rule 5).
+// pass raises the counter above the token of a lease that was released or refused, so that no later extend
+// recreates its lock (rule 5).
 func (t *Txn) pass(op *node.Op) {
 	if _, refused := t.uncounted(op); refused || t.weak(ReleasesOnlyLocks) {
 		return

@@ -1,10 +1,10 @@
 package replica
 
-// Weakness is a set of rules of the protocol that a Machine does not keep. It is for tests,
-// which switch rules off one by one to see that they notice.
+// Weakness is a set of the protocol's rules that a Machine breaks. Tests switch rules off one by one, to
+// verify that other tests notice.
 type Weakness uint64
 
-// The weaknesses. Weaknesses says what each is.
+// The weaknesses. Weaknesses describes each.
 const (
 	ConfirmsForAnyOwner Weakness = 1 << iota
 	ConfirmsAnyGrant
@@ -45,17 +45,19 @@ const (
 	VotesInAnyMap
 	ReleasesInAnyMap
 	IgnoresMapFloor
+	KeepsSilently
+	KeepsAliveOnce
 	EveryWeakness Weakness = 1<<iota - 1
 )
 
-// Registered is a weakness, registered once: in Weaknesses. It is switched where a Machine
-// asks for it. The text of its rule in lockcore/nodetest/rules has to fail with it, and the
-// simulation to catch it; TestWeaknesses and TestEveryWeaknessIsHunted check that both look.
+// Registered is a weakness with its description, listed once in Weaknesses. A Machine checks for it where the
+// rule applies. With the weakness, the text of its rule in lockcore/nodetest/rules must fail, and the
+// simulation must catch it. TestWeaknesses and TestEveryWeaknessIsHunted check both.
 type Registered struct {
 	Weakness Weakness
 	Rule     string // its number, or "queue"
-	Name     string // what is done instead
-	TextOnly bool   // the simulation has no mutant with it
+	Name     string // what a Machine with this weakness does wrong
+	TextOnly bool   // only the text of the rule catches it: the simulation has no mutant for it
 }
 
 // Weaknesses are all of them.
@@ -92,6 +94,8 @@ var Weaknesses = []Registered{
 	{Weakness: LoadsAdmitted, Rule: "21", Name: "an admitted node is written on"},
 	{Weakness: KeepsTickets, Rule: "queue", Name: "who has gone stays in it"},
 	{Weakness: QueuesOwners, Rule: "queue", Name: "a request behind others does not find its own lease"},
+	{Weakness: KeepsSilently, Rule: "27", Name: "a release within the minimum hold wakes nobody", TextOnly: true},
+	{Weakness: KeepsAliveOnce, Rule: "queue", Name: "a ticket lives for what is left of its server's last heartbeat", TextOnly: true},
 	{Weakness: TakesAnyToken, Rule: "23", Name: "any token is believed"},
 	{Weakness: KeepsOwner, Rule: "27", Name: "a resource that stays taken is still its lease's"},
 	{Weakness: BreaksAnyGrant, Rule: "28", Name: "a break ends a later lease"},

@@ -12,6 +12,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/replica"
 	"github.com/fencelock/fencelock/lockcore/replica/memstore"
+	"github.com/fencelock/fencelock/lockcore/servicetest"
 	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
@@ -46,17 +47,18 @@ func TestAHandOffIsOneCommit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		locker, err := sets.New(sets.Config{WatchInterval: time.Hour}, []node.Node{n})
+		l, err := sets.New(sets.Config{WatchInterval: time.Hour}, []node.Node{n})
 		if err != nil {
 			t.Fatal(err)
 		}
+		locker := byID{l, servicetest.ByID{Calls: l}}
 		ctx, stop := context.WithCancel(t.Context())
 		var running, clients sync.WaitGroup
 		running.Go(func() { _ = locker.Run(ctx) })
 		synctest.Wait()
 		time.Sleep(time.Second)
 
-		first, err := locker.Acquire(ctx, lockcore.AcquireRequest{Resource: "hot", TTL: time.Minute})
+		first, err := locker.Acquire(ctx, lockcore.Request{Resource: "hot", TTL: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +68,7 @@ func TestAHandOffIsOneCommit(t *testing.T) {
 		for i := range waiters {
 			clients.Go(func() {
 				for round := range rounds {
-					lease, err := locker.Acquire(ctx, lockcore.AcquireRequest{
+					lease, err := locker.Acquire(ctx, lockcore.Request{
 						Resource: "hot", Wait: time.Minute, TTL: 10 * time.Second, IdempotencyKey: fmt.Sprint(i, "/", round),
 					})
 					if err != nil {
@@ -104,4 +106,10 @@ func TestAHandOffIsOneCommit(t *testing.T) {
 		running.Wait()
 		_ = n.Close()
 	})
+}
+
+// byID is a Locker and its leases by their ids.
+type byID struct {
+	*sets.Locker
+	servicetest.ByID
 }

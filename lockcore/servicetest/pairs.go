@@ -1,7 +1,6 @@
 package servicetest
 
 import (
-	"context"
 	"fmt"
 	"runtime"
 	"sync/atomic"
@@ -10,11 +9,12 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// BenchmarkPairs measures acquire and release with 1, 16, 64 and 256 callers, each with
-// a resource of its own: pairs a second, and how many failed. measure, if not nil, is
-// called before each of them, and what it returns afterwards, for metrics of its own.
+// BenchmarkPairs measures acquire and release with 1, 16, 64 and 256 callers, each with its own resource. It
+// reports pairs per second, and how many failed. measure, if not nil, is called before each measurement, and
+// the function that it returns afterwards, to report further metrics.
 func BenchmarkPairs(b *testing.B, s lockcore.Service, measure func(b *testing.B) (report func())) {
 	b.Helper()
+	byID := ByID{s}
 	for _, callers := range []int{1, 16, 64, 256} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
 			b.ReportAllocs()
@@ -26,9 +26,9 @@ func BenchmarkPairs(b *testing.B, s lockcore.Service, measure func(b *testing.B)
 			b.RunParallel(func(pb *testing.PB) {
 				resource := fmt.Sprintf("bench/%d", worker.Add(1))
 				for pb.Next() {
-					lease, err := s.Acquire(b.Context(), lockcore.AcquireRequest{Resource: resource})
+					lease, err := byID.Acquire(b.Context(), lockcore.Request{Resource: resource})
 					if err == nil {
-						err = release(b.Context(), s, lease.ID)
+						err = byID.Release(b.Context(), lease.ID)
 					}
 					if err != nil {
 						failed.Add(1)
@@ -40,12 +40,4 @@ func BenchmarkPairs(b *testing.B, s lockcore.Service, measure func(b *testing.B)
 			b.ReportMetric(float64(failed.Load()), "failed")
 		})
 	}
-}
-
-func release(ctx context.Context, s lockcore.Service, id string) error {
-	lease, err := s.Open(ctx, id)
-	if err != nil {
-		return err
-	}
-	return lease.Release(ctx)
 }

@@ -1,6 +1,6 @@
-// Package servicetest is the suite that every lockcore.Service passes, whatever keeps
-// its locks, in-process and over HTTP. What only one kind of service promises is in
-// its own tests.
+// Package servicetest is the suite that every lockcore.Service passes, independent of where it keeps its
+// locks, in-process and over HTTP. Promises of only one kind of service are tested in that service's own
+// tests.
 package servicetest
 
 import (
@@ -18,18 +18,18 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// MaxTTL is the longest TTL that the service under test allows; its default is
-// another one than the suite's.
+// MaxTTL is the longest TTL that the service under test allows. The service's default TTL differs from the
+// suite's.
 const (
 	MaxTTL = 60 * time.Second
 	ttl    = 20 * time.Second
 )
 
-// Callers are the callers that the suite acts for, see lockcore.WithCaller.
+// Callers are the callers that the suite acts for, by their names.
 var Callers = []string{"alice", "bob"}
 
-// Run runs the suite. open returns a service that is ready and holds nothing. Its
-// calls are made with a caller of Callers, which may acquire every resource.
+// Run runs the suite. open returns a service that is ready and empty. Run's calls are made for a caller of
+// Callers, which may acquire every resource.
 func Run(t *testing.T, open func(t *testing.T) lockcore.Service) {
 	t.Helper()
 	for name, test := range map[string]func(*fixture){
@@ -55,7 +55,8 @@ func Run(t *testing.T, open func(t *testing.T) lockcore.Service) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(&fixture{T: t, Service: open(t), ctx: lockcore.WithCaller(t.Context(), Callers[0])})
+			s := open(t)
+			test(&fixture{T: t, ByID: ByID{s}, service: service{s}, ctx: WithCaller(t.Context(), Callers[0])})
 		})
 	}
 }
@@ -63,46 +64,13 @@ func Run(t *testing.T, open func(t *testing.T) lockcore.Service) {
 // fixture is a service under test, and the context of the first caller.
 type fixture struct {
 	*testing.T
-	lockcore.Service
+	ByID
+	service
 	ctx context.Context //nolint:containedctx // of the test
 }
 
-// Extend opens the lease id, and extends its lease. A service over HTTP gives a lease of an id
-// that does not open, too: its server has to refuse each request about that.
-func (f *fixture) Extend(ctx context.Context, id string, ttl time.Duration) (lockcore.Lease, error) {
-	l, err := f.Open(ctx, id)
-	if l == nil {
-		return lockcore.Lease{}, err
-	}
-	return l.Extend(ctx, ttl)
-}
-
-// Release is as Extend.
-func (f *fixture) Release(ctx context.Context, id string) error {
-	l, err := f.Open(ctx, id)
-	if l == nil {
-		return err
-	}
-	return l.Release(ctx)
-}
-
-// Lease is as Extend.
-func (f *fixture) Lease(ctx context.Context, id string) (lockcore.Lease, error) {
-	l, err := f.Open(ctx, id)
-	if l == nil {
-		return lockcore.Lease{}, err
-	}
-	return l.Now(ctx)
-}
-
-// EndOf is as Extend.
-func (f *fixture) EndOf(ctx context.Context, id string) (lockcore.End, error) {
-	l, err := f.Open(ctx, id)
-	if l == nil {
-		return lockcore.EndUnknown, err
-	}
-	return l.End(ctx)
-}
+// service has the calls that ByID does not have.
+type service struct{ lockcore.Service }
 
 func (f *fixture) must(err error) {
 	f.Helper()
@@ -111,7 +79,7 @@ func (f *fixture) must(err error) {
 	}
 }
 
-// refused wants the error.
+// refused checks that a call returned the wanted error.
 func (f *fixture) refused(what string, err, want error) {
 	f.Helper()
 	if !errors.Is(err, want) {
@@ -128,7 +96,7 @@ func (f *fixture) check(what string, ok bool, got any) {
 
 func (f *fixture) acquire(resource string) lockcore.Lease {
 	f.Helper()
-	lease, err := f.Acquire(f.ctx, lockcore.AcquireRequest{Resource: resource, TTL: ttl})
+	lease, err := f.Acquire(f.ctx, lockcore.Request{Resource: resource, TTL: ttl})
 	f.must(err)
 	return lease
 }
@@ -152,7 +120,7 @@ func (f *fixture) eventually(done func() bool) {
 func (f *fixture) lease() {
 	f.check("ready", f.Status().Ready, f.Status())
 	f.check("free", !f.state("a/b").Held, f.state("a/b"))
-	lease, err := f.Acquire(f.ctx, lockcore.AcquireRequest{Resource: "a/b", TTL: ttl, Holder: "worker ü", Metadata: json.RawMessage(`{"job":[1]}`)})
+	lease, err := f.Acquire(f.ctx, lockcore.Request{Resource: "a/b", TTL: ttl, Holder: "worker ü", Metadata: json.RawMessage(`{"job":[1]}`)})
 	f.must(err)
 	whole := func(what string, l lockcore.Lease) {
 		f.check(what, l.Resource == "a/b" && l.ID == lease.ID && l.Token == lease.Token && l.TTL == ttl && l.Holder == "worker ü" &&
@@ -174,34 +142,34 @@ func (f *fixture) lease() {
 	f.check("released", !f.state("a/b").Held, f.state("a/b"))
 }
 
-// minHold keeps the resource taken after a release, by no lease.
+// minHold: after a release the resource stays locked, by no lease.
 func (f *fixture) minHold() {
-	ask := lockcore.AcquireRequest{Resource: "r", TTL: ttl, MinHold: ttl / 2, Holder: "job"}
+	ask := lockcore.Request{Resource: "r", TTL: ttl, MinHold: ttl / 2, Holder: "job"}
 	lease, err := f.Acquire(f.ctx, ask)
 	f.must(err)
 	f.must(f.Release(f.ctx, lease.ID))
 	state := f.state("r")
 	f.check("taken", state.Held && state.Holder == "job" && state.Remaining <= ttl/2 && state.Remaining > ttl/4, state)
-	_, err = f.Acquire(f.ctx, lockcore.AcquireRequest{Resource: "r", TTL: ttl})
+	_, err = f.Acquire(f.ctx, lockcore.Request{Resource: "r", TTL: ttl})
 	f.refused("acquire", err, lockcore.ErrHeld)
 	_, err = f.Extend(f.ctx, lease.ID, ttl)
 	f.refused("extend", err, lockcore.ErrNotHeld)
 	f.refused("release", f.Release(f.ctx, lease.ID), lockcore.ErrNotHeld)
-	f.must(f.Break(f.ctx, "r", lease.Token)) // what a release left has the token of its lease
+	f.must(f.Break(f.ctx, "r", lease.Token)) // the remaining lock has the token of its lease
 	next := f.acquire("r")
 	f.check("token", next.Token > lease.Token, next)
-	_, err = f.Acquire(f.ctx, lockcore.AcquireRequest{Resource: "s", TTL: ttl, MinHold: ttl + time.Second})
+	_, err = f.Acquire(f.ctx, lockcore.Request{Resource: "s", TTL: ttl, MinHold: ttl + time.Second})
 	f.refusedField("min_hold_ms", err)
 }
 
 // maxHold ends extensions.
 func (f *fixture) maxHold() {
-	lease, err := f.Acquire(f.ctx, lockcore.AcquireRequest{Resource: "r", TTL: ttl, MaxHold: ttl})
+	lease, err := f.Acquire(f.ctx, lockcore.Request{Resource: "r", TTL: ttl, MaxHold: ttl})
 	f.must(err)
 	f.check("remaining", lease.MaxHoldRemaining >= 0 && lease.MaxHoldRemaining <= ttl, lease)
 	extended, err := f.Extend(f.ctx, lease.ID, ttl)
 	f.check("extended to the end of the hold", err == nil && extended.TTL <= ttl && extended.MaxHoldRemaining <= ttl, extended)
-	_, err = f.Acquire(f.ctx, lockcore.AcquireRequest{Resource: "s", TTL: ttl, MaxHold: ttl - time.Second})
+	_, err = f.Acquire(f.ctx, lockcore.Request{Resource: "s", TTL: ttl, MaxHold: ttl - time.Second})
 	f.refusedField("max_hold_ms", err)
 }
 
@@ -212,7 +180,7 @@ func (f *fixture) refusedField(field string, err error) {
 	}
 }
 
-// tokens grow with every grant, however the lease before ended.
+// tokens: they grow with every grant, however the previous lease ended.
 func (f *fixture) tokens() {
 	last := f.acquire("r")
 	for _, end := range []func() error{
@@ -229,9 +197,9 @@ func (f *fixture) tokens() {
 }
 
 func (f *fixture) held() {
-	lease, err := f.Acquire(f.ctx, lockcore.AcquireRequest{Resource: "r", TTL: ttl, Holder: "h"})
+	lease, err := f.Acquire(f.ctx, lockcore.Request{Resource: "r", TTL: ttl, Holder: "h"})
 	f.must(err)
-	_, err = f.Acquire(f.ctx, lockcore.AcquireRequest{Resource: "r", Holder: "other"})
+	_, err = f.Acquire(f.ctx, lockcore.Request{Resource: "r", Holder: "other"})
 	f.refused("held", err, lockcore.ErrHeld)
 	refusal, ok := errors.AsType[*lockcore.HeldError](err)
 	if !ok {
@@ -275,9 +243,9 @@ func (f *fixture) ended() {
 
 // expiry: a lease that is not extended ends, and a request that waits gets the resource.
 func (f *fixture) expiry() {
-	lease, err := f.Acquire(f.ctx, lockcore.AcquireRequest{Resource: "r", TTL: 3 * time.Second}) // a node has a tenth of it to answer
+	lease, err := f.Acquire(f.ctx, lockcore.Request{Resource: "r", TTL: 3 * time.Second}) // a node has a tenth of it to reply
 	f.must(err)
-	next, err := f.Acquire(f.ctx, lockcore.AcquireRequest{Resource: "r", TTL: ttl, Wait: time.Minute})
+	next, err := f.Acquire(f.ctx, lockcore.Request{Resource: "r", TTL: ttl, Wait: time.Minute})
 	f.must(err)
 	f.check("the next token", next.Token > lease.Token, next)
 	_, err = f.Extend(f.ctx, lease.ID, ttl)
@@ -288,10 +256,10 @@ func (f *fixture) expiry() {
 	f.check("no end", err == nil && end == lockcore.EndNone, end)
 }
 
-// callers: a lease is its caller's.
+// callers: a lease belongs to its caller.
 func (f *fixture) callers() {
 	lease := f.acquire("r")
-	other := lockcore.WithCaller(f.Context(), Callers[1])
+	other := WithCaller(f.Context(), Callers[1])
 	_, err := f.Extend(other, lease.ID, ttl)
 	f.refused("extend", err, lockcore.ErrNotHeld)
 	_, err = f.Lease(other, lease.ID)
@@ -304,15 +272,15 @@ func (f *fixture) callers() {
 }
 
 func (f *fixture) idempotency() {
-	req := lockcore.AcquireRequest{Resource: "r", TTL: ttl, IdempotencyKey: "key"}
+	req := lockcore.Request{Resource: "r", TTL: ttl, IdempotencyKey: "key"}
 	first, err := f.Acquire(f.ctx, req)
 	f.must(err)
 	again, err := f.Acquire(f.ctx, req)
 	f.must(err)
 	f.check("the same lease", again.Existing && again.ID == first.ID && again.Token == first.Token, again)
-	_, err = f.Acquire(lockcore.WithCaller(f.Context(), Callers[1]), req)
+	_, err = f.Acquire(WithCaller(f.Context(), Callers[1]), req)
 	f.refused("another caller's", err, lockcore.ErrHeld)
-	_, err = f.Acquire(f.ctx, lockcore.AcquireRequest{Resource: "s", IdempotencyKey: "key"})
+	_, err = f.Acquire(f.ctx, lockcore.Request{Resource: "s", IdempotencyKey: "key"})
 	f.refused("another resource", err, lockcore.ErrIdempotencyMismatch)
 	other := req
 	other.Holder = "another"
@@ -324,19 +292,19 @@ func (f *fixture) idempotency() {
 	f.check("after a release", !next.Existing && next.Token > first.Token, next)
 }
 
-// cancel: nothing is left of a request that is given up.
+// cancel: nothing remains of a request that is given up.
 func (f *fixture) cancel() {
-	requests := []lockcore.AcquireRequest{
+	requests := []lockcore.Request{
 		{Resource: "r", MinHold: ttl}, {Resource: "r", Slots: 2}, {Resources: []string{"p", "q"}},
 	}
 	for _, req := range requests {
 		req.TTL, req.IdempotencyKey = ttl, "key"
 		_, err := f.Cancel(f.ctx, req)
-		f.must(err) // it never came
+		f.must(err) // no request with this key came before
 		lease, err := f.Acquire(f.ctx, req)
 		f.must(err)
-		_, err = f.Cancel(lockcore.WithCaller(f.Context(), Callers[1]), req)
-		f.must(err) // another caller's key
+		_, err = f.Cancel(WithCaller(f.Context(), Callers[1]), req)
+		f.must(err) // a cancel under another caller's key ends nothing
 		found, err := f.Find(f.ctx, req)
 		f.must(err)
 		f.check("found", found.ID == lease.ID && found.Existing, found)
@@ -347,26 +315,26 @@ func (f *fixture) cancel() {
 		f.refused("released", f.Release(f.ctx, lease.ID), lockcore.ErrNotHeld)
 		_, err = f.Find(f.ctx, req)
 		f.refused("found", err, lockcore.ErrNotHeld)
-		next, err := f.Acquire(f.ctx, lockcore.AcquireRequest{Resource: req.Resource, Resources: req.Resources, Slots: req.Slots, TTL: ttl})
+		next, err := f.Acquire(f.ctx, lockcore.Request{Resource: req.Resource, Resources: req.Resources, Slots: req.Slots, TTL: ttl})
 		f.must(err)
 		f.must(f.Release(f.ctx, next.ID))
 	}
-	_, err := f.Cancel(f.ctx, lockcore.AcquireRequest{Resource: "r"})
+	_, err := f.Cancel(f.ctx, lockcore.Request{Resource: "r"})
 	f.refusedField("Idempotency-Key", err)
-	_, err = f.Find(f.ctx, lockcore.AcquireRequest{Resource: "r"})
+	_, err = f.Find(f.ctx, lockcore.Request{Resource: "r"})
 	f.refusedField("Idempotency-Key", err)
 }
 
 // several: all or none.
 func (f *fixture) several() {
 	taken := f.acquire("b")
-	_, err := f.Acquire(f.ctx, lockcore.AcquireRequest{Resources: []string{"c", "b", "a"}})
+	_, err := f.Acquire(f.ctx, lockcore.Request{Resources: []string{"c", "b", "a"}})
 	refusal, ok := errors.AsType[*lockcore.HeldError](err)
 	f.check("the one in the way", ok && refusal.Resource == "b", err)
 	f.eventually(func() bool { return !f.state("a").Held && !f.state("c").Held })
 	f.must(f.Release(f.ctx, taken.ID))
 
-	all, err := f.Acquire(f.ctx, lockcore.AcquireRequest{Resources: []string{"c", "b", "a"}, TTL: ttl, Wait: time.Minute})
+	all, err := f.Acquire(f.ctx, lockcore.Request{Resources: []string{"c", "b", "a"}, TTL: ttl, Wait: time.Minute})
 	f.must(err)
 	if len(all.Parts) != 3 || all.Resource != "" || all.Token != 0 {
 		f.Fatalf("%+v", all)
@@ -392,7 +360,7 @@ func (f *fixture) wait() {
 	var waiting sync.WaitGroup
 	for i, holder := range []string{"first", "second"} {
 		waiting.Go(func() {
-			next, err := f.Acquire(f.ctx, lockcore.AcquireRequest{Resource: "r", TTL: ttl, Wait: time.Minute, Holder: holder})
+			next, err := f.Acquire(f.ctx, lockcore.Request{Resource: "r", TTL: ttl, Wait: time.Minute, Holder: holder})
 			if err != nil {
 				f.Error(err)
 				return
@@ -406,7 +374,7 @@ func (f *fixture) wait() {
 	}
 	queue := f.state("r").Waiters
 	f.check("the queue", len(queue) == 2 && queue[0].Holder == "first" && queue[1].Holder == "second", queue)
-	_, err := f.Acquire(f.ctx, lockcore.AcquireRequest{Resource: "r"})
+	_, err := f.Acquire(f.ctx, lockcore.Request{Resource: "r"})
 	f.refused("overtakes the queue", err, lockcore.ErrHeld)
 	const queued = 20 * time.Millisecond
 	began := time.Now()
@@ -424,21 +392,21 @@ func (f *fixture) wait() {
 func (f *fixture) waitEnds() {
 	lease := f.acquire("r")
 	const short = 100 * time.Millisecond
-	_, err := f.Acquire(f.ctx, lockcore.AcquireRequest{Resource: "r", Wait: short})
+	_, err := f.Acquire(f.ctx, lockcore.Request{Resource: "r", Wait: short})
 	f.refused("the time limit", err, lockcore.ErrWaitTimeout)
 	timeout, ok := errors.AsType[*lockcore.WaitTimeoutError](err)
 	f.check("the lease in the way", ok && timeout.Token == lease.Token && timeout.Position == 1 && timeout.Waited >= short && !timeout.Kept, err)
-	_, err = f.Acquire(f.ctx, lockcore.AcquireRequest{Resource: "r", Wait: time.Minute, Poll: time.Second, IdempotencyKey: "polls"})
+	_, err = f.Acquire(f.ctx, lockcore.Request{Resource: "r", Wait: time.Minute, Poll: time.Second, IdempotencyKey: "polls"})
 	timeout, ok = errors.AsType[*lockcore.WaitTimeoutError](err)
 	f.check("a poll keeps its place", ok && timeout.Kept && timeout.Position == 1, err)
-	if _, err := f.Cancel(f.ctx, lockcore.AcquireRequest{Resource: "r", IdempotencyKey: "polls"}); err != nil {
+	if _, err := f.Cancel(f.ctx, lockcore.Request{Resource: "r", IdempotencyKey: "polls"}); err != nil {
 		f.Error(err)
 	}
 
 	ctx, cancel := context.WithCancel(f.ctx)
 	var waiting sync.WaitGroup
 	waiting.Go(func() {
-		_, err := f.Acquire(ctx, lockcore.AcquireRequest{Resource: "r", Wait: time.Minute})
+		_, err := f.Acquire(ctx, lockcore.Request{Resource: "r", Wait: time.Minute})
 		f.refused("its context", err, context.Canceled)
 	})
 	f.eventually(func() bool { return f.state("r").Waiting == 1 })
@@ -453,9 +421,9 @@ func (f *fixture) list() {
 		f.acquire("x/" + strconv.Itoa(i))
 	}
 	f.acquire("y")
-	all := f.listed(lockcore.ListRequest{Prefix: "x/", Limit: 2})
+	all := f.listed(lockcore.ListRequest{Caller: callerOf(f.ctx), Prefix: "x/", Limit: 2})
 	f.check("all under the prefix, once", len(all) == n && all["x/3"] == 1, all)
-	shown := f.listed(lockcore.ListRequest{Prefix: "x/", Limit: 2, Show: func(resource string) bool { return resource != "x/3" }})
+	shown := f.listed(lockcore.ListRequest{Caller: callerOf(f.ctx), Prefix: "x/", Limit: 2, Show: func(resource string) bool { return resource != "x/3" }})
 	f.check("all that may be shown, once", len(shown) == n-1 && shown["x/3"] == 0 && shown["x/0"] == 1, shown)
 }
 
@@ -485,11 +453,10 @@ func (f *fixture) breaks() {
 	f.refused("again", f.Break(f.ctx, "r", 0), lockcore.ErrNotHeld)
 }
 
-// breaksAgain: a break of a token ends the lease that has it, and no other one however
-// often it comes; of a lease, of one under an idempotency key, of a slot, and of a part of
-// several.
+// breaksAgain: a repeated break of a token ends only the lease with that token. It tests a plain lease, one
+// under an idempotency key, a slot, and a part of several.
 func (f *fixture) breaksAgain() {
-	for name, req := range map[string]lockcore.AcquireRequest{
+	for name, req := range map[string]lockcore.Request{
 		"single":         {Resource: "single"},
 		"keyed":          {Resource: "keyed", IdempotencyKey: "one"},
 		"slot":           {Resource: "slot", Slots: 1},
@@ -524,7 +491,7 @@ func (f *fixture) breaksAgain() {
 	}
 }
 
-// refusedBreak wants a break refused since another lease holds the resource, with the token holds.
+// refusedBreak checks that a break is refused because another lease, with the token holds, holds the resource.
 func (f *fixture) refusedBreak(what, resource string, token, holds fencing.Token) {
 	f.Helper()
 	err := f.Break(f.ctx, resource, token)
@@ -532,10 +499,10 @@ func (f *fixture) refusedBreak(what, resource string, token, holds fencing.Token
 	f.check(what, ok && other.Resource == resource && other.Token == holds && other.Remaining > 0 && other.Remaining <= ttl, err)
 }
 
-// bounds: what is out of bounds is refused with its field, and nothing is granted.
+// bounds: a request out of bounds is refused with its field, and nothing is granted.
 func (f *fixture) bounds() {
 	long := strings.Repeat("x", lockcore.MaxResourceBytes+1)
-	for field, req := range map[string]lockcore.AcquireRequest{
+	for field, req := range map[string]lockcore.Request{
 		"resource":  {Resource: long},
 		"ttl_ms":    {Resource: "r", TTL: MaxTTL + time.Millisecond},
 		"wait_ms":   {Resource: "r", Wait: lockcore.MaxWait + time.Millisecond},
@@ -553,7 +520,7 @@ func (f *fixture) bounds() {
 	_, err = f.Inspect(f.ctx, "a\x00")
 	f.refusedField("resource", err)
 	f.refusedField("resource", f.Break(f.ctx, long, 1))
-	_, err = f.List(f.ctx, lockcore.ListRequest{Prefix: long, Limit: 1})
+	_, err = f.List(f.ctx, lockcore.ListRequest{Caller: callerOf(f.ctx), Prefix: long, Limit: 1})
 	f.refusedField("prefix", err)
 }
 
@@ -561,7 +528,7 @@ func (f *fixture) bounds() {
 func (f *fixture) cancelled() {
 	ended, cancel := context.WithCancel(f.ctx)
 	cancel()
-	_, err := f.Acquire(ended, lockcore.AcquireRequest{Resource: "r"})
+	_, err := f.Acquire(ended, lockcore.Request{Resource: "r"})
 	f.refused("acquire", err, context.Canceled)
 	f.eventually(func() bool { return !f.state("r").Held })
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/replica"
 	"github.com/fencelock/fencelock/lockcore/replica/memstore"
+	"github.com/fencelock/fencelock/lockcore/servicetest"
 	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
@@ -60,16 +61,17 @@ func TestASlowStoreIsBootstrapped(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		locker, err := sets.New(sets.Config{MaxTTL: 2 * time.Second}, []node.Node{n})
+		l, err := sets.New(sets.Config{MaxTTL: 2 * time.Second}, []node.Node{n})
 		if err != nil {
 			t.Fatal(err)
 		}
+		locker := byID{l, servicetest.ByID{Calls: l}}
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { _ = locker.Run(ctx) })
 		time.Sleep(time.Second)
 		acquire := func() error {
-			_, err := locker.Acquire(ctx, lockcore.AcquireRequest{Resource: "r"})
+			_, err := locker.Acquire(ctx, lockcore.Request{Resource: "r"})
 			return err
 		}
 		if err := acquire(); err != nil {

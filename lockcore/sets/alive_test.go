@@ -18,7 +18,7 @@ const soon = 200 * time.Millisecond
 // others wait. The request that repeats it finds the lease at once, at any server: behind
 // those that wait it would not be granted before its own lease has expired.
 func TestRepeatFindsItsLeaseWhileOthersWait(t *testing.T) {
-	requests := map[string]lockcore.AcquireRequest{
+	requests := map[string]lockcore.Request{
 		"one resource":      {Resource: "r"},
 		"several resources": {Resources: []string{"q", "r", "s"}},
 		"a slot":            {Resource: "r", Slots: 1},
@@ -77,10 +77,10 @@ func TestRepeatBesideTheRequestItRepeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, stop := newArena(t, 3, 1)
 		defer func() { stop(); time.Sleep(time.Minute) }()
-		held := a.must(a.servers[0], lockcore.AcquireRequest{Resource: "r", TTL: 30 * time.Second})
-		req := lockcore.AcquireRequest{Resource: "r", TTL: 30 * time.Second, Wait: time.Minute, IdempotencyKey: "key"}
+		held := a.must(a.servers[0], lockcore.Request{Resource: "r", TTL: 30 * time.Second})
+		req := lockcore.Request{Resource: "r", TTL: 30 * time.Second, Wait: time.Minute, IdempotencyKey: "key"}
 		granted := make(chan lockcore.Lease, 2)
-		ask := func(req lockcore.AcquireRequest) {
+		ask := func(req lockcore.Request) {
 			lease, err := a.servers[0].Acquire(t.Context(), req)
 			if err == nil {
 				granted <- lease
@@ -88,7 +88,7 @@ func TestRepeatBesideTheRequestItRepeats(t *testing.T) {
 		}
 		go ask(req)
 		time.Sleep(time.Second)
-		go ask(lockcore.AcquireRequest{Resource: "r", TTL: 30 * time.Second, Wait: 10 * time.Second})
+		go ask(lockcore.Request{Resource: "r", TTL: 30 * time.Second, Wait: 10 * time.Second})
 		time.Sleep(time.Second)
 		go ask(req)
 		time.Sleep(time.Second)
@@ -105,7 +105,7 @@ func TestRepeatBesideTheRequestItRepeats(t *testing.T) {
 
 // A request that is cancelled, whenever that is, costs the next caller nothing.
 func TestCancelledAcquireCostsNobodyAnything(t *testing.T) {
-	requests := map[string]lockcore.AcquireRequest{
+	requests := map[string]lockcore.Request{
 		"a key":                  {Resource: "r", IdempotencyKey: "key"},
 		"a key, several":         {Resources: []string{"q", "r"}, IdempotencyKey: "key"},
 		"a key, slots":           {Resource: "r", Slots: 1, IdempotencyKey: "key"},
@@ -134,7 +134,7 @@ func TestCancelledAcquireCostsNobodyAnything(t *testing.T) {
 }
 
 // renamed is a request like this one for other resources, under another key.
-func renamed(req lockcore.AcquireRequest, suffix string) lockcore.AcquireRequest {
+func renamed(req lockcore.Request, suffix string) lockcore.Request {
 	if req.Resource != "" {
 		req.Resource += suffix
 	}
@@ -148,14 +148,14 @@ func renamed(req lockcore.AcquireRequest, suffix string) lockcore.AcquireRequest
 	return req
 }
 
-func cancelAfter(a *arena, server int, contended bool, req lockcore.AcquireRequest, after time.Duration) {
+func cancelAfter(a *arena, server int, contended bool, req lockcore.Request, after time.Duration) {
 	a.Helper()
 	next := req
 	next.IdempotencyKey, next.TTL, next.Wait, next.Poll = "", 10*time.Second, 5*time.Second, 0
 	req.TTL, req.Wait = 10*time.Second, 5*time.Second
 	var held lockcore.Lease
 	if contended {
-		held = a.must(a.servers[0], lockcore.AcquireRequest{Resource: req.Resource, Resources: req.Resources, Slots: req.Slots, TTL: time.Minute})
+		held = a.must(a.servers[0], lockcore.Request{Resource: req.Resource, Resources: req.Resources, Slots: req.Slots, TTL: time.Minute})
 	}
 	ctx, cancel := context.WithCancel(a.Context())
 	ended := make(chan error, 1)

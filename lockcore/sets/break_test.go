@@ -19,7 +19,7 @@ func TestLateBreakLeavesTheNextLease(t *testing.T) {
 			a, stop := newArena(t, 3, 2)
 			defer func() { stop(); time.Sleep(time.Minute) }() // for what is on its way
 			holder, operator := a.servers[0], a.servers[1]
-			req := lockcore.AcquireRequest{Resource: "r", TTL: 30 * time.Second, IdempotencyKey: key}
+			req := lockcore.Request{Resource: "r", TTL: 30 * time.Second, IdempotencyKey: key}
 			first := a.must(holder, req)
 			for _, w := range a.wires[1] {
 				w.delay(node.OpBreak)
@@ -54,7 +54,7 @@ func TestFailedBreakLeavesTheNextLease(t *testing.T) {
 		a, stop := newArena(t, 3, 2)
 		defer func() { stop(); time.Sleep(time.Minute) }() // for what is on its way
 		holder, operator := a.servers[0], a.servers[1]
-		stray := node.Op{Kind: node.OpRelease, Epoch: node.Epoch(operator.Status().Nodes[1].Epoch), Resource: "r", Owner: "stray", Token: a.must(holder, lockcore.AcquireRequest{Resource: "r", TTL: time.Second}).Token + 10}
+		stray := node.Op{Kind: node.OpRelease, Epoch: node.Epoch(operator.Status().Nodes[1].Epoch), Resource: "r", Owner: "stray", Token: a.must(holder, lockcore.Request{Resource: "r", TTL: time.Second}).Token + 10}
 		time.Sleep(2 * time.Second)
 		a.models[1].Apply(stray)
 		stray.Kind, stray.TTL = node.OpAcquire, 30*time.Second
@@ -77,7 +77,7 @@ func TestFailedBreakLeavesTheNextLease(t *testing.T) {
 		}
 		second := a.wires[0][1]
 		second.set(func() { second.down, second.dark = true, true })
-		next := a.must(holder, lockcore.AcquireRequest{Resource: "r", TTL: 30 * time.Second})
+		next := a.must(holder, lockcore.Request{Resource: "r", TTL: 30 * time.Second})
 		if next.Token > stray.Token {
 			t.Fatalf("the next lease has token %d, and the break %d", next.Token, stray.Token)
 		}
@@ -102,10 +102,10 @@ func TestLateBreakLeavesWhatALeaseCountsOn(t *testing.T) {
 		}
 		a.cut(true, 3)
 		for range 3 {
-			a.must(holder, lockcore.AcquireRequest{Resource: "r", TTL: time.Second})
+			a.must(holder, lockcore.Request{Resource: "r", TTL: time.Second})
 			time.Sleep(2 * time.Second)
 		}
-		broken := a.must(holder, lockcore.AcquireRequest{Resource: "r", TTL: 30 * time.Second})
+		broken := a.must(holder, lockcore.Request{Resource: "r", TTL: 30 * time.Second})
 		if err := operator.Break(t.Context(), "r", broken.Token); err != nil {
 			t.Fatal(err)
 		}
@@ -120,7 +120,7 @@ func TestLateBreakLeavesWhatALeaseCountsOn(t *testing.T) {
 				return 0
 			}
 		})
-		lease := a.must(holder, lockcore.AcquireRequest{Resource: "r", TTL: 3 * time.Second})
+		lease := a.must(holder, lockcore.Request{Resource: "r", TTL: 3 * time.Second})
 		time.Sleep(10 * time.Millisecond)
 		if vote := a.models[2].Apply(node.Op{Kind: node.OpRead, Resource: "r"}); vote.Outcome != node.Granted || vote.Grant >= broken.Token {
 			t.Fatalf("node 3 has %+v, and %d was broken", vote, broken.Token)
@@ -134,7 +134,7 @@ func TestLateBreakLeavesWhatALeaseCountsOn(t *testing.T) {
 		cut(1, 3, false)
 		cut(2, 3, false)
 		time.Sleep(10 * time.Second) // the lock on node 2 has expired, and the break has arrived at node 3
-		if next, err := other.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", TTL: 5 * time.Second}); err == nil {
+		if next, err := other.Acquire(t.Context(), lockcore.Request{Resource: "r", TTL: 5 * time.Second}); err == nil {
 			t.Errorf("token %d is valid for another %s, and token %d was granted", held.Token, held.Validity-time.Since(at), next.Token)
 		}
 	})
@@ -146,7 +146,7 @@ func TestBreakOfAnotherToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, stop := newArena(t, 3, 2)
 		defer stop()
-		lease := a.must(a.servers[0], lockcore.AcquireRequest{Resource: "r", TTL: 30 * time.Second, Holder: "h"})
+		lease := a.must(a.servers[0], lockcore.Request{Resource: "r", TTL: 30 * time.Second, Holder: "h"})
 		for _, down := range [][]int{nil, {1}} { // the lease may be held as far as two nodes show
 			a.cut(true, down...)
 			for _, token := range []fencing.Token{lease.Token - 1, lease.Token + 1, lease.Token + 1000} {
@@ -173,7 +173,7 @@ func TestBreakOfAVoteBesideALease(t *testing.T) {
 		a, stop := newArena(t, 3, 2)
 		defer stop()
 		a.cut(true, 3)
-		lease := a.must(a.servers[0], lockcore.AcquireRequest{Resource: "r", TTL: 30 * time.Second})
+		lease := a.must(a.servers[0], lockcore.Request{Resource: "r", TTL: 30 * time.Second})
 		a.cut(false, 3)
 		epoch := node.Epoch(a.servers[1].Status().Nodes[2].Epoch)
 		stray := node.Op{Kind: node.OpRelease, Epoch: epoch, Resource: "r", Owner: "stray", Token: lease.Token + 10}

@@ -13,8 +13,8 @@ import (
 )
 
 // several makes a request for resources with a TTL of 9 s.
-func several(wait time.Duration, key string, resources ...string) lockcore.AcquireRequest {
-	return lockcore.AcquireRequest{Resources: resources, TTL: 9 * time.Second, Wait: wait, IdempotencyKey: key}
+func several(wait time.Duration, key string, resources ...string) lockcore.Request {
+	return lockcore.Request{Resources: resources, TTL: 9 * time.Second, Wait: wait, IdempotencyKey: key}
 }
 
 // What is taken of several resources is kept until the last of them is, also if each wait
@@ -27,14 +27,14 @@ func TestPartsAreKeptOverManyShortWaits(t *testing.T) {
 				defer func() { stop(); time.Sleep(time.Minute) }()
 				names := []string{"a", "b", "c", "d", "e", "f"}
 				for i, name := range names[1:] {
-					held := a.must(a.servers[1], lockcore.AcquireRequest{Resource: name, TTL: time.Minute})
+					held := a.must(a.servers[1], lockcore.Request{Resource: name, TTL: time.Minute})
 					time.AfterFunc(time.Duration(i+1)*2800*time.Millisecond, func() { _ = a.servers[1].Release(t.Context(), held.ID) })
 				}
 				granted := make(chan lockcore.Lease, 1)
 				go func() { granted <- a.must(a.servers[0], several(time.Minute, key, names...)) }()
 				time.Sleep(10 * time.Millisecond)
 				for len(granted) == 0 {
-					if lease, err := a.servers[1].Acquire(t.Context(), lockcore.AcquireRequest{Resource: "a"}); err == nil {
+					if lease, err := a.servers[1].Acquire(t.Context(), lockcore.Request{Resource: "a"}); err == nil {
 						t.Fatalf("another caller got token %d of the first", lease.Token)
 					}
 					time.Sleep(50 * time.Millisecond)
@@ -78,7 +78,7 @@ func TestHoldsOfSeveralCountFromTheGrant(t *testing.T) {
 		a, stop := newArena(t, 3, 2)
 		defer func() { stop(); time.Sleep(time.Minute) }()
 		const minHold, maxHold = 900 * time.Millisecond, 10 * time.Second
-		held := a.must(a.servers[1], lockcore.AcquireRequest{Resource: "q", TTL: time.Minute})
+		held := a.must(a.servers[1], lockcore.Request{Resource: "q", TTL: time.Minute})
 		time.AfterFunc(20*time.Second, func() { _ = a.servers[1].Release(t.Context(), held.ID) })
 		req := several(time.Minute, "key", "p", "q")
 		req.MinHold, req.MaxHold = minHold, maxHold
@@ -183,7 +183,7 @@ func TestSeveralTakenAgainUnderTheirKey(t *testing.T) {
 // A retry on other terms is another request: it changes nothing of the lease. A shorter wait
 // is what a retry asks for.
 func TestKeyWithOtherTerms(t *testing.T) {
-	for name, req := range map[string]lockcore.AcquireRequest{
+	for name, req := range map[string]lockcore.Request{
 		"one":     {Resource: "r", TTL: 9 * time.Second, MaxHold: 20 * time.Second, IdempotencyKey: "key"},
 		"several": {Resources: []string{"p", "q"}, TTL: 9 * time.Second, MaxHold: 20 * time.Second, IdempotencyKey: "key"},
 		"a slot":  {Resource: "r", Slots: 2, TTL: 9 * time.Second, MaxHold: 20 * time.Second, IdempotencyKey: "key"},
@@ -193,18 +193,18 @@ func TestKeyWithOtherTerms(t *testing.T) {
 				a, stop := newArena(t, 3, 2)
 				defer func() { stop(); time.Sleep(time.Minute) }()
 				lease := a.must(a.servers[0], req)
-				for _, change := range []func(*lockcore.AcquireRequest){
-					func(r *lockcore.AcquireRequest) { r.MaxHold = time.Hour },
-					func(r *lockcore.AcquireRequest) { r.MaxHold = 0 },
-					func(r *lockcore.AcquireRequest) { r.MinHold = time.Second },
-					func(r *lockcore.AcquireRequest) { r.TTL = 8 * time.Second },
-					func(r *lockcore.AcquireRequest) { r.Holder = "another" },
-					func(r *lockcore.AcquireRequest) {
+				for _, change := range []func(*lockcore.Request){
+					func(r *lockcore.Request) { r.MaxHold = time.Hour },
+					func(r *lockcore.Request) { r.MaxHold = 0 },
+					func(r *lockcore.Request) { r.MinHold = time.Second },
+					func(r *lockcore.Request) { r.TTL = 8 * time.Second },
+					func(r *lockcore.Request) { r.Holder = "another" },
+					func(r *lockcore.Request) {
 						if r.Slots++; r.Slots == 1 { // of a request for no slots
 							r.Holder, r.Slots = "another", 0
 						}
 					},
-					func(r *lockcore.AcquireRequest) { r.Metadata = json.RawMessage(`{"job":2}`) },
+					func(r *lockcore.Request) { r.Metadata = json.RawMessage(`{"job":2}`) },
 				} {
 					for _, wait := range []time.Duration{0, 2 * time.Second} {
 						other := req

@@ -15,17 +15,17 @@ import (
 // A request that is given up leaves nothing, whatever had become of it and whichever server
 // is told: the next caller gets all at once, and the key may be used for another request.
 func TestCancelLeavesNothing(t *testing.T) {
-	requests := map[string]lockcore.AcquireRequest{
+	requests := map[string]lockcore.Request{
 		"one":          {Resource: "r"},
 		"several":      {Resources: []string{"p", "q", "r"}},
 		"a slot":       {Resource: "r", Slots: 1},
 		"one of slots": {Resource: "r", Slots: 3},
 		"min hold":     {Resource: "r", MinHold: 5 * time.Second},
 	}
-	states := map[string]func(a *arena, req lockcore.AcquireRequest){
-		"it never arrived": func(*arena, lockcore.AcquireRequest) {},
-		"it was granted":   func(a *arena, req lockcore.AcquireRequest) { a.must(a.servers[0], req) },
-		"it was granted after a wait": func(a *arena, req lockcore.AcquireRequest) {
+	states := map[string]func(a *arena, req lockcore.Request){
+		"it never arrived": func(*arena, lockcore.Request) {},
+		"it was granted":   func(a *arena, req lockcore.Request) { a.must(a.servers[0], req) },
+		"it was granted after a wait": func(a *arena, req lockcore.Request) {
 			inTheWay := a.take(req)
 			granted := make(chan lockcore.Lease, 1)
 			go func() { granted <- a.must(a.servers[0], req) }()
@@ -33,13 +33,13 @@ func TestCancelLeavesNothing(t *testing.T) {
 			a.free(inTheWay)
 			<-granted
 		},
-		"it waits": func(a *arena, req lockcore.AcquireRequest) {
+		"it waits": func(a *arena, req lockcore.Request) {
 			inTheWay := a.take(req)
 			go func() { _, _ = a.servers[0].Acquire(a.Context(), req) }()
 			time.Sleep(time.Second)
 			time.AfterFunc(500*time.Millisecond, func() { a.free(inTheWay) })
 		},
-		"it waits at two servers": func(a *arena, req lockcore.AcquireRequest) {
+		"it waits at two servers": func(a *arena, req lockcore.Request) {
 			inTheWay := a.take(req)
 			for _, server := range a.servers {
 				go func() { _, _ = server.Acquire(a.Context(), req) }()
@@ -50,7 +50,7 @@ func TestCancelLeavesNothing(t *testing.T) {
 			}
 			a.free(inTheWay)
 		},
-		"a poll ended": func(a *arena, req lockcore.AcquireRequest) {
+		"a poll ended": func(a *arena, req lockcore.Request) {
 			inTheWay := a.take(req)
 			req.Poll = time.Second
 			if _, err := a.servers[0].Acquire(a.Context(), req); !errors.Is(err, lockcore.ErrWaitTimeout) {
@@ -58,7 +58,7 @@ func TestCancelLeavesNothing(t *testing.T) {
 			}
 			a.free(inTheWay)
 		},
-		"its server was lost": func(a *arena, req lockcore.AcquireRequest) {
+		"its server was lost": func(a *arena, req lockcore.Request) {
 			inTheWay := a.take(req)
 			go func() { _, _ = a.servers[0].Acquire(a.Context(), req) }()
 			time.Sleep(time.Second)
@@ -98,7 +98,7 @@ func TestCancelLeavesNothing(t *testing.T) {
 								t.Errorf("the next caller got %+v after %s", lease, took)
 							}
 						}
-						other := lockcore.AcquireRequest{Resource: "another", IdempotencyKey: "key"}
+						other := lockcore.Request{Resource: "another", IdempotencyKey: "key"}
 						a.must(a.servers[1], other)
 					})
 				})
@@ -108,7 +108,7 @@ func TestCancelLeavesNothing(t *testing.T) {
 }
 
 // take holds what a request asks for.
-func (a *arena) take(req lockcore.AcquireRequest) (held []lockcore.Lease) {
+func (a *arena) take(req lockcore.Request) (held []lockcore.Lease) {
 	req.IdempotencyKey, req.Wait, req.MinHold, req.TTL = "", 0, 0, time.Minute
 	if len(req.Resources) > 0 { // the last one, so that the others are taken before
 		req.Resource, req.Resources = req.Resources[len(req.Resources)-1], nil
@@ -129,7 +129,7 @@ func (a *arena) free(held []lockcore.Lease) {
 
 // Find returns the lease of a key, and takes nothing where it has none.
 func TestFind(t *testing.T) {
-	for name, req := range map[string]lockcore.AcquireRequest{
+	for name, req := range map[string]lockcore.Request{
 		"one":     {Resource: "r"},
 		"several": {Resources: []string{"p", "q"}},
 		"a slot":  {Resource: "r", Slots: 3},
@@ -153,7 +153,7 @@ func TestFind(t *testing.T) {
 				if lease, err := a.servers[0].Find(t.Context(), req); !errors.Is(err, lockcore.ErrNotHeld) {
 					t.Errorf("after its release: %+v, %v", lease, err)
 				}
-				other := a.must(a.servers[1], lockcore.AcquireRequest{Resource: "r", TTL: 20 * time.Second})
+				other := a.must(a.servers[1], lockcore.Request{Resource: "r", TTL: 20 * time.Second})
 				if lease, err := a.servers[0].Find(t.Context(), req); !errors.Is(err, lockcore.ErrNotHeld) {
 					t.Errorf("another has it: %+v, %v", lease, err)
 				}
@@ -173,8 +173,8 @@ func TestFailedCancelLeavesTheNextLease(t *testing.T) {
 		a, stop := newArena(t, 3, 2)
 		defer func() { stop(); time.Sleep(time.Minute) }() // for what is on its way
 		holder, other := a.servers[0], a.servers[1]
-		req := lockcore.AcquireRequest{Resource: "r", TTL: 30 * time.Second, IdempotencyKey: "k"}
-		ahead := a.must(holder, lockcore.AcquireRequest{Resource: "r", TTL: time.Second}).Token + 10
+		req := lockcore.Request{Resource: "r", TTL: 30 * time.Second, IdempotencyKey: "k"}
+		ahead := a.must(holder, lockcore.Request{Resource: "r", TTL: time.Second}).Token + 10
 		time.Sleep(2 * time.Second)
 		a.models[1].Apply(node.Op{Kind: node.OpRelease, Epoch: node.Epoch(holder.Status().Nodes[1].Epoch), Resource: "r", Owner: "stray", Token: ahead})
 		late := func(server, n int, kinds ...node.OpKind) {

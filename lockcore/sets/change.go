@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/fencelock/fencelock/fencing"
@@ -13,23 +12,24 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/membership"
 )
 
-// Errors of ApplyNext and RevertNext. After ErrOtherChange, a *QuorumError or any other
-// error the change may have been made in part: call again.
+// Errors of ApplyNext and RevertNext. After ErrOtherChange, a *QuorumError or any other error the change may
+// have been made in part: call again.
 var (
 	// ErrNoNext: Config.Next is empty.
 	ErrNoNext = errors.New("no next node sets are configured")
 	// ErrDecided: the next sets are decided already. The change can only be completed.
 	ErrDecided = errors.New("the next node sets are decided: the change can only be completed")
-	// ErrOtherChange: a change that began elsewhere has come between.
+	// ErrOtherChange: another operator's change came in between.
 	ErrOtherChange = errors.New("another change of the node sets came first")
 )
 
-// ApplyNext makes the sets of Config.Next the present ones, or continues that (rule 30).
-// Leases that move stay what they are, with their tokens. A resource that moves is
-// granted by no server while the locks are copied. Every set needs a quorum.
+// ApplyNext makes the sets of Config.Next the present ones, or continues a change to them (rule 30). Leases of
+// resources that move stay valid and keep their tokens. While the locks are copied, no server grants a
+// resource that moves. Every set needs a quorum.
 //
-// From is the Generation that the change is planned from: ErrOtherChange if a set has a
-// later map by then, unless all have the next one.
+// From is the Generation from which the change is planned: ErrOtherChange if a set has a later map by then. If
+// this change has already begun (Begun), from is ignored, and the change is continued from the point where its
+// last run stopped.
 func (l *Locker) ApplyNext(ctx context.Context, from int64) error {
 	c, err := l.beginChange(ctx, from)
 	if err != nil {
@@ -56,7 +56,7 @@ func (l *Locker) RevertNext(ctx context.Context, from int64) error {
 	if err != nil {
 		return err
 	}
-	c.decided = l.inPhase(phaseNext) > 0 // before it is asked, so that nothing is disturbed
+	c.decided = l.inPhase(phaseNext) > 0 // checked before any node is changed, so that a refusal disturbs nothing
 	if !c.decided {
 		err = c.takeAll(ctx)
 	}
@@ -75,7 +75,7 @@ type change struct {
 	cfg       Config
 	ordered   []*set // in an order that is the same for all operators
 	movingMap string // the name of the moving map of this run
-	from      int64  // the generation that it was planned from; its own maps have the next one
+	from      int64  // the generation from which it was planned; its own maps have the next one
 	decided   bool   // a set has the next map
 }
 
@@ -92,13 +92,15 @@ func (l *Locker) beginChange(ctx context.Context, from int64) (*change, error) {
 	if err := l.CheckFrom(from); err != nil {
 		return nil, err
 	}
+	if l.Begun() {
+		from = l.Generation()
+	}
 	sets := l.inOrder()
 	return &change{router: l.router, cfg: l.cfg, ordered: sets, from: from, movingMap: l.router.moving() + sets[0].random.Word()}, nil
 }
 
-// inOrder are the sets in the order in which every operator takes them. The first is one of
-// the present sets, so that of two changes from one generation the second meets the first
-// there, before it has begun.
+// inOrder returns the sets in the order in which every operator takes them. A present set comes first. So if
+// two changes start from one generation, the second meets the first at that set, before it has begun.
 func (l *Locker) inOrder() []*set {
 	return slices.SortedFunc(slices.Values(l.router.sets), func(a, b *set) int {
 		switch present := l.router.present; {
@@ -107,14 +109,18 @@ func (l *Locker) inOrder() []*set {
 		case present.has(b) && !present.has(a):
 			return 1
 		}
-		return strings.Compare(a.Members().Cluster().Hash, b.Members().Cluster().Hash)
+		return byHash(a, b)
 	})
 }
 
-// CheckFrom is ErrOtherChange if a change that is planned from this Generation is not the
-// next one, as the sets were last observed. One that is complete need not be.
+// Begun reports whether a set has a map of the change to Config.Next, as the sets were last
+// observed: a run of ApplyNext or RevertNext is under way, has stopped, or has completed it.
+func (l *Locker) Begun() bool { return l.inPhase(phaseMoving)+l.inPhase(phaseNext) > 0 }
+
+// CheckFrom returns ErrOtherChange if a change that is planned from this Generation is not the next one, as
+// the sets were last observed. It accepts any Generation for a change that has begun.
 func (l *Locker) CheckFrom(from int64) error {
-	if now := l.Generation(); now != from && l.inPhase(phaseNext) < len(l.router.sets) {
+	if now := l.Generation(); now != from && !l.Begun() {
 		return outrun(from, now)
 	}
 	return nil
@@ -124,7 +130,7 @@ func outrun(from, now int64) error {
 	return fmt.Errorf("%w: this one is planned from generation %d of the maps, and they are at %d", ErrOtherChange, from, now)
 }
 
-// inPhase is how many sets were in the phase when they were last observed.
+// inPhase counts the sets that were in the phase when they were last observed.
 func (l *Locker) inPhase(in phase) (n int) {
 	for _, s := range l.router.sets {
 		if l.router.phaseOf(s.Now().MapName()) == in {
@@ -134,13 +140,19 @@ func (l *Locker) inPhase(in phase) (n int) {
 	return n
 }
 
-// errKeeps: the set keeps the map that it has.
+// errKeeps means that the set keeps its present map.
 var errKeeps = errors.New("the node set keeps its map")
 
-// takeAll gives all sets the moving map, but those that have the next one: that decides.
-// No run that began before can give a set its last map after that.
+// progress reports an action on a set. Sets are numbered as in Locker.Sets.
+func (c *change) progress(does string, s *set) {
+	c.cfg.Progress(fmt.Sprintf("%s set %d of %d", does, slices.Index(c.sets, s)+1, len(c.sets)))
+}
+
+// takeAll gives the moving map to all sets, except those that have the next map, which decides the change.
+// After that, no earlier run can give a set its last map.
 func (c *change) takeAll(ctx context.Context) error {
 	for _, s := range c.ordered {
+		c.progress("closing", s)
 		err := c.install(ctx, s, func(m node.Map) (node.Map, error) {
 			switch phase := c.phaseOf(m.Name); {
 			case phase == phaseUnknown:
@@ -160,8 +172,8 @@ func (c *change) takeAll(ctx context.Context) error {
 	return nil
 }
 
-// settle gives all sets the last map of that name, in their order, and only from the
-// moving map of this run. Its floor is the largest high-water mark of all sets.
+// settle gives all sets the last map with that name, in order, and only from the moving map of this run. The
+// floor is the largest high-water mark of all sets.
 func (c *change) settle(ctx context.Context, name string) error {
 	floors := make([]fencing.Token, len(c.ordered))
 	err := c.eachSet(func(i int, s *set) error {
@@ -176,6 +188,7 @@ func (c *change) settle(ctx context.Context, name string) error {
 	}
 	floor := slices.Max(floors)
 	for _, s := range c.ordered {
+		c.progress("opening", s)
 		err := c.install(ctx, s, func(m node.Map) (node.Map, error) {
 			switch {
 			case m.Name == name && m.Floor >= floor:
@@ -192,7 +205,7 @@ func (c *change) settle(ctx context.Context, name string) error {
 	return nil
 }
 
-// install changes the map of a set as next says.
+// install changes the map of a set to the result of next.
 func (c *change) install(ctx context.Context, s *set, next func(node.Map) (node.Map, error)) error {
 	err := s.Members().Retry(ctx, func() error {
 		m, err := s.Members().ChangeMap(ctx, func(marks node.Marks) (node.Map, error) { return next(marks.Map) })
@@ -207,8 +220,9 @@ func (c *change) install(ctx context.Context, s *set, next func(node.Map) (node.
 	return s.Failed(err)
 }
 
-// copyLocks writes what is locked on a set and moves on a quorum of its new set.
+// copyLocks copies each lock that moves to a quorum of its new set.
 func (c *change) copyLocks(ctx context.Context) error {
+	c.cfg.Progress("reading the locks of all sets")
 	read := make([][]node.CarriedLock, len(c.ordered))
 	err := c.eachSet(func(i int, s *set) error {
 		return s.Members().Retry(ctx, func() (err error) {
@@ -220,6 +234,11 @@ func (c *change) copyLocks(ctx context.Context) error {
 		return err
 	}
 	moves := c.moves(read)
+	written := 0
+	for _, locks := range moves {
+		written += len(locks)
+	}
+	c.cfg.Progress(fmt.Sprintf("writing %d locks to their new sets", written))
 	return c.eachSet(func(i int, s *set) error {
 		if len(moves[i]) == 0 {
 			return nil
@@ -228,8 +247,8 @@ func (c *change) copyLocks(ctx context.Context) error {
 	})
 }
 
-// moves are, for each set, the locks that it gets, and those that an earlier stay of a
-// resource has left there, to be deleted.
+// moves returns, for each set, the locks that it gets. With them are the locks to delete: those that a
+// resource left on the set when it was there before.
 func (c *change) moves(read [][]node.CarriedLock) [][]node.CarriedLock {
 	moves := make([][]node.CarriedLock, len(c.ordered))
 	arrives := make(map[string]bool)
@@ -253,10 +272,10 @@ func (c *change) moves(read [][]node.CarriedLock) [][]node.CarriedLock {
 	return moves
 }
 
-// shareSecrets gives the newest secret of each set that leaves to one that stays and has
-// room for it, so that the lease ids that it sealed are still opened when servers do not
-// know the set any more.
+// shareSecrets copies the newest secret of each leaving set to a set that stays and has room for it. So lease
+// ids sealed with it can still be opened when servers no longer know the leaving set.
 func (c *change) shareSecrets(ctx context.Context) error {
+	c.cfg.Progress("giving the secrets of sets that leave to those that stay")
 	for _, s := range c.ordered {
 		newest := s.Members().Secrets().List()
 		if c.next.has(s) || len(newest) == 0 || c.cfg.Keys != nil {
@@ -281,7 +300,7 @@ func (c *change) shareSecrets(ctx context.Context) error {
 	return nil
 }
 
-// eachSet calls f for all sets side by side.
+// eachSet calls f concurrently for all sets.
 func (c *change) eachSet(f func(i int, s *set) error) error {
 	errs := make([]error, len(c.ordered))
 	var wg sync.WaitGroup

@@ -54,7 +54,7 @@ func (j *jumps) total() int {
 }
 
 // clockCluster is a bootstrapped cluster of models in a bubble of time of its own.
-func clockCluster(t *testing.T, n int, test func(t *testing.T, l *sets.Locker, models []*nodetest.Model, j *jumps)) {
+func clockCluster(t *testing.T, n int, test func(t *testing.T, l *locker, models []*nodetest.Model, j *jumps)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		var nodes []node.Node
@@ -80,8 +80,8 @@ func clockCluster(t *testing.T, n int, test func(t *testing.T, l *sets.Locker, m
 // resource while the first one's lease is valid.
 func TestNodeWhoseClockJumpedIsQuarantined(t *testing.T) {
 	for _, by := range []time.Duration{time.Hour, -time.Hour, 300 * time.Millisecond} {
-		clockCluster(t, 3, func(t *testing.T, l *sets.Locker, models []*nodetest.Model, j *jumps) { //nolint:thelper // it is the test itself
-			first, err := l.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", TTL: 10 * time.Second})
+		clockCluster(t, 3, func(t *testing.T, l *locker, models []*nodetest.Model, j *jumps) { //nolint:thelper // it is the test itself
+			first, err := l.Acquire(t.Context(), lockcore.Request{Resource: "r", TTL: 10 * time.Second})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -91,7 +91,7 @@ func TestNodeWhoseClockJumpedIsQuarantined(t *testing.T) {
 			if s.Nodes[0].State != lockcore.NodeQuarantined || s.Voting != 2 || j.count["n1"] != 1 || j.total() != 1 {
 				t.Fatalf("after a jump by %s: %+v, %v", by, s, j.count)
 			}
-			if _, err := l.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r"}); !errors.Is(err, lockcore.ErrHeld) {
+			if _, err := l.Acquire(t.Context(), lockcore.Request{Resource: "r"}); !errors.Is(err, lockcore.ErrHeld) {
 				t.Fatalf("a second holder, or none: %v", err)
 			}
 			if _, err := l.Extend(t.Context(), first.ID, 10*time.Second); err != nil {
@@ -115,7 +115,7 @@ func TestNodeWhoseClockJumpedIsQuarantined(t *testing.T) {
 
 func TestServerWhoseClockJumpedExpelsNoNode(t *testing.T) {
 	for n, jump := range map[int]int{1: 1, 3: 2, 5: 3, 7: 7} {
-		clockCluster(t, n, func(t *testing.T, l *sets.Locker, models []*nodetest.Model, j *jumps) { //nolint:thelper // it is the test itself
+		clockCluster(t, n, func(t *testing.T, l *locker, models []*nodetest.Model, j *jumps) { //nolint:thelper // it is the test itself
 			for _, m := range models[:jump] {
 				m.JumpClock(time.Minute)
 			}
@@ -140,7 +140,7 @@ func TestServerWhoseClockJumpedExpelsNoNode(t *testing.T) {
 
 // A node that jumped is not taken where it is needed.
 func TestQuorumIsNotGivenUpForAClock(t *testing.T) {
-	clockCluster(t, 3, func(t *testing.T, l *sets.Locker, models []*nodetest.Model, _ *jumps) { //nolint:thelper // it is the test itself
+	clockCluster(t, 3, func(t *testing.T, l *locker, models []*nodetest.Model, _ *jumps) { //nolint:thelper // it is the test itself
 		models[2].Restart(false)
 		time.Sleep(2 * time.Second)
 		if s := l.Status(); s.Voting != 2 {
@@ -162,7 +162,7 @@ func TestQuorumIsNotGivenUpForAClock(t *testing.T) {
 
 // Two servers see the same jump: the node is quarantined once.
 func TestTwoServersSeeAJump(t *testing.T) {
-	clockCluster(t, 3, func(t *testing.T, first *sets.Locker, models []*nodetest.Model, j *jumps) { //nolint:thelper // it is the test itself
+	clockCluster(t, 3, func(t *testing.T, first *locker, models []*nodetest.Model, j *jumps) { //nolint:thelper // it is the test itself
 		var nodes []node.Node
 		for _, m := range models {
 			nodes = append(nodes, timed{m})

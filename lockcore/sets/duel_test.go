@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/nodetest"
 	"github.com/fencelock/fencelock/lockcore/sets"
@@ -99,7 +100,7 @@ type duel struct {
 	*testing.T
 	models  []*nodetest.Model
 	cuts    []*atomic.Bool
-	servers []*sets.Locker
+	servers []*locker
 }
 
 func newDuel(t *testing.T, seed uint64) *duel {
@@ -120,7 +121,7 @@ func newDuel(t *testing.T, seed uint64) *duel {
 		case 2:
 			nodes = append(nodes[2:], nodes[:2]...)
 		}
-		l, err := sets.New(sets.Config{
+		l, err := newLocker(sets.Config{
 			New: true, MaxTTL: duelTTL, WatchInterval: 20 * time.Millisecond, NodeTimeout: 20 * time.Millisecond,
 			Random: func(int) io.Reader {
 				return &seeded{rng: rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(k)})}
@@ -182,10 +183,14 @@ func (d *duel) restart(nodes ...int) {
 // bootstrap. Whichever server wins, no wait is repeated.
 func TestFoundersThatMeet(t *testing.T) { foundersMeet(t, 1) }
 
-func TestSoakFoundersThatMeet(t *testing.T) { foundersMeet(t, 8) }
+func TestSoakFoundersThatMeet(t *testing.T) {
+	testenv.Long(t, "founders that meet in a way that seven more seeds have")
+	foundersMeet(t, 8)
+}
 
 func foundersMeet(t *testing.T, seeds uint64) {
 	t.Helper()
+	testenv.Computes(t)
 	const wait, soon = duelTTL + duelTTL/100 + 2*time.Millisecond, 2 * time.Second
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

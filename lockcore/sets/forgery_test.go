@@ -15,13 +15,14 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/nodetest"
+	"github.com/fencelock/fencelock/lockcore/servicetest"
 	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
 // running is a Locker over the nodes that runs until the test ends.
-func running(tb testing.TB, cfg sets.Config, nodes []node.Node) *sets.Locker {
+func running(tb testing.TB, cfg sets.Config, nodes []node.Node) *locker {
 	tb.Helper()
-	l, err := sets.New(cfg, nodes)
+	l, err := newLocker(cfg, nodes)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -36,7 +37,7 @@ func running(tb testing.TB, cfg sets.Config, nodes []node.Node) *sets.Locker {
 }
 
 // serving is a running Locker over n models, with its own secret.
-func serving(tb testing.TB, name string, n int) *sets.Locker {
+func serving(tb testing.TB, name string, n int) *locker {
 	tb.Helper()
 	var nodes []node.Node
 	for i := range n {
@@ -55,7 +56,7 @@ func serving(tb testing.TB, name string, n int) *sets.Locker {
 // forgery has real ids to make others of: of leases that are held, have ended, or
 // are of several resources, of another owner and of another cluster.
 type forgery struct {
-	locker *sets.Locker
+	locker *locker
 	owner  context.Context //nolint:containedctx // whose calls are made
 	ids    []string        // what the owner was given
 	others []string        // and others were
@@ -63,8 +64,8 @@ type forgery struct {
 
 func newForgery(tb testing.TB) *forgery {
 	tb.Helper()
-	f := &forgery{locker: serving(tb, "own", 3), owner: lockcore.WithCaller(context.Background(), "alice")}
-	take := func(l *sets.Locker, owner context.Context, req lockcore.AcquireRequest) string {
+	f := &forgery{locker: serving(tb, "own", 3), owner: servicetest.WithCaller(context.Background(), "alice")}
+	take := func(l *locker, owner context.Context, req lockcore.Request) string {
 		req.TTL = time.Minute
 		lease, err := l.Acquire(owner, req)
 		if err != nil {
@@ -72,15 +73,15 @@ func newForgery(tb testing.TB) *forgery {
 		}
 		return lease.ID
 	}
-	bob := lockcore.WithCaller(context.Background(), "bob")
-	for _, req := range []lockcore.AcquireRequest{
+	bob := servicetest.WithCaller(context.Background(), "bob")
+	for _, req := range []lockcore.Request{
 		{Resource: "held"}, {Resource: "free"}, {Resources: []string{"b1", "b2", "b3"}}, {Resource: "keyed", IdempotencyKey: "k"},
 	} {
 		f.ids = append(f.ids, take(f.locker, f.owner, req))
 	}
 	f.others = append(f.others,
-		take(f.locker, bob, lockcore.AcquireRequest{Resource: "bobs"}),
-		take(serving(tb, "foreign", 3), f.owner, lockcore.AcquireRequest{Resource: "free"}))
+		take(f.locker, bob, lockcore.Request{Resource: "bobs"}),
+		take(serving(tb, "foreign", 3), f.owner, lockcore.Request{Resource: "free"}))
 	if err := f.locker.Release(f.owner, f.ids[1]); err != nil {
 		tb.Fatal(err)
 	}
@@ -105,7 +106,7 @@ func (f *forgery) refused(tb testing.TB, id string) {
 func (f *forgery) sound(tb testing.TB) {
 	tb.Helper()
 	for _, resource := range []string{"free", "never used"} {
-		lease, err := f.locker.Acquire(f.owner, lockcore.AcquireRequest{Resource: resource})
+		lease, err := f.locker.Acquire(f.owner, lockcore.Request{Resource: resource})
 		if err != nil || lease.Token > node.FloorAt(time.Now().Add(time.Minute)) {
 			tb.Fatalf("the next lease of %s: token %d, %v", resource, lease.Token, err)
 		}

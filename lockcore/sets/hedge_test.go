@@ -13,7 +13,7 @@ import (
 // the first: its client has heard nothing from there. Whichever is granted, its response may
 // be lost, and the others find the lease at once: it would be idle until they next ask.
 func TestAKeyThatWaitsAtTwoServers(t *testing.T) {
-	requests := map[string]lockcore.AcquireRequest{
+	requests := map[string]lockcore.Request{
 		"one resource":      {Resource: "r"},
 		"several resources": {Resources: []string{"q", "r", "s"}},
 		"a slot":            {Resource: "r", Slots: 1},
@@ -26,7 +26,7 @@ func TestAKeyThatWaitsAtTwoServers(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						a, stop := newArena(t, 3, servers)
 						defer func() { stop(); time.Sleep(time.Minute) }()
-						inTheWay := lockcore.AcquireRequest{Resource: "r", Slots: req.Slots, TTL: time.Minute}
+						inTheWay := lockcore.Request{Resource: "r", Slots: req.Slots, TTL: time.Minute}
 						held := a.must(a.servers[0], inTheWay)
 						for range req.Slots - 1 {
 							a.must(a.servers[0], inTheWay)

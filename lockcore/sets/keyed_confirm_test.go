@@ -21,7 +21,7 @@ func TestConfirmLeavesWhatTheNextRequestFound(t *testing.T) {
 			a, stop := newArena(t, 3, 2)
 			defer func() { stop(); time.Sleep(time.Minute) }()
 			first, next := a.servers[0], a.servers[1]
-			ahead := a.must(first, lockcore.AcquireRequest{Resource: "r", TTL: time.Second}).Token + 10
+			ahead := a.must(first, lockcore.Request{Resource: "r", TTL: time.Second}).Token + 10
 			time.Sleep(2 * time.Second)
 			a.models[0].Apply(node.Op{Kind: node.OpRelease, Epoch: node.Epoch(first.Status().Nodes[0].Epoch), Resource: "r", Owner: "stray", Token: ahead})
 
@@ -38,7 +38,7 @@ func TestConfirmLeavesWhatTheNextRequestFound(t *testing.T) {
 					}
 				})
 			}
-			req := lockcore.AcquireRequest{Resource: "r", TTL: 30 * time.Second, IdempotencyKey: "k"}
+			req := lockcore.Request{Resource: "r", TTL: 30 * time.Second, IdempotencyKey: "k"}
 			go func() { _, _ = first.Acquire(t.Context(), req) }()
 			time.Sleep(10 * time.Millisecond)
 			lease := a.must(next, req)

@@ -20,14 +20,14 @@ func TestRetractionLeavesWhatAnExtendCountsOn(t *testing.T) {
 		defer func() { stop(); time.Sleep(time.Minute) }()
 		holder, retry, other := a.servers[0], a.servers[1], a.servers[2]
 		a.cut(true, 3)
-		lease := a.must(holder, lockcore.AcquireRequest{Resource: "r", TTL: 2 * time.Second, IdempotencyKey: "k"})
+		lease := a.must(holder, lockcore.Request{Resource: "r", TTL: 2 * time.Second, IdempotencyKey: "k"})
 		a.cut(false, 3)
 		time.Sleep(500 * time.Millisecond)
 		for _, w := range a.wires[1][:2] {
 			w.set(func() { w.down = true })
 		}
 		a.wires[1][2].delay(node.OpRetract)
-		if l, err := retry.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", TTL: 30 * time.Second, IdempotencyKey: "k"}); err == nil {
+		if l, err := retry.Acquire(t.Context(), lockcore.Request{Resource: "r", TTL: 30 * time.Second, IdempotencyKey: "k"}); err == nil {
 			t.Fatalf("the retry has a lease: %+v", l)
 		}
 
@@ -40,7 +40,7 @@ func TestRetractionLeavesWhatAnExtendCountsOn(t *testing.T) {
 		time.Sleep(3 * time.Second)
 
 		a.wires[2][0].set(func() { a.wires[2][0].down = true })
-		if l, err := other.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", TTL: 30 * time.Second}); err == nil {
+		if l, err := other.Acquire(t.Context(), lockcore.Request{Resource: "r", TTL: 30 * time.Second}); err == nil {
 			t.Errorf("two leases: %+v and %+v", extended, l)
 		}
 	})
@@ -56,7 +56,7 @@ func TestReleaseLeavesWhatTheNextLeaseExtended(t *testing.T) {
 		a, stop := newArena(t, 3, 3)
 		defer func() { stop(); time.Sleep(time.Minute) }()
 		first, next, other := a.servers[0], a.servers[1], a.servers[2]
-		lease := a.must(first, lockcore.AcquireRequest{Resource: "r", TTL: 30 * time.Second, IdempotencyKey: "k"})
+		lease := a.must(first, lockcore.Request{Resource: "r", TTL: 30 * time.Second, IdempotencyKey: "k"})
 		time.Sleep(time.Second)
 		a.wires[0][0].set(func() {
 			a.wires[0][0].hook = func(op node.Op) time.Duration {
@@ -71,7 +71,7 @@ func TestReleaseLeavesWhatTheNextLeaseExtended(t *testing.T) {
 		}
 
 		a.wires[1][0].set(func() { a.wires[1][0].down = true })
-		lease = a.must(next, lockcore.AcquireRequest{Resource: "r", TTL: 2 * time.Second, IdempotencyKey: "k"})
+		lease = a.must(next, lockcore.Request{Resource: "r", TTL: 2 * time.Second, IdempotencyKey: "k"})
 		a.wires[1][0].set(func() { a.wires[1][0].down = false })
 		a.wires[1][2].set(func() { a.wires[1][2].down = true })
 		extended, err := next.Extend(t.Context(), lease.ID, 30*time.Second)
@@ -81,7 +81,7 @@ func TestReleaseLeavesWhatTheNextLeaseExtended(t *testing.T) {
 		time.Sleep(8 * time.Second)
 
 		a.wires[2][1].set(func() { a.wires[2][1].down = true })
-		if l, err := other.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", TTL: 30 * time.Second}); err == nil {
+		if l, err := other.Acquire(t.Context(), lockcore.Request{Resource: "r", TTL: 30 * time.Second}); err == nil {
 			t.Errorf("two leases: %+v and %+v", extended, l)
 		}
 	})

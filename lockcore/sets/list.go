@@ -13,17 +13,19 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
-// listBudget bounds how long one page searches: a node may hold few locks among
-// many counters, or few that may be shown.
+// listBudget bounds how long one page searches: a node may have few locks among many counters, or few that may
+// be shown.
 const listBudget = 250 * time.Millisecond
 
-// List is lockcore.Service's, in the nodes' own order. It reads R nodes one after the
-// other, since at least one of them has each held lock. It may miss a lock that moves
-// in the meantime, or show it twice. A page searches for a quarter of a second at
-// most. It may then be short or empty and still have a NextCursor. The cursor is
-// sealed for this caller and prefix, and valid until the cluster's secret was
-// replaced twice.
+// List implements lockcore.Service, in the nodes' own order. It reads R nodes one after the other, since at
+// least one of them has each held lock. It may miss a lock that moves in the meantime, or show it twice. A
+// page searches for at most a quarter of a second. It may then be short or empty and still have a NextCursor.
+// The cursor is sealed for this caller and prefix, and valid until the cluster's secret has been replaced
+// twice.
 func (l *Locker) List(ctx context.Context, req lockcore.ListRequest) (lockcore.LockPage, error) {
+	if !req.Caller.Valid() {
+		return lockcore.LockPage{}, lockcore.ErrNoCaller
+	}
 	if err := lockcore.ValidateText("prefix", req.Prefix, 0); err != nil {
 		return lockcore.LockPage{}, err
 	}
@@ -34,7 +36,7 @@ func (l *Locker) List(ctx context.Context, req lockcore.ListRequest) (lockcore.L
 	if err != nil {
 		return lockcore.LockPage{}, err
 	}
-	caller := lockcore.CallerOf(ctx)
+	caller := req.Caller.Name()
 	use := strconv.Itoa(len(caller)) + " " + caller + req.Prefix
 	w := listing{sets: l.router.sets, router: l.router, req: req, until: time.Now().Add(listBudget)}
 	if w.at, err = openListPlace(ring, use, req.Cursor, l.router.sets); err != nil {
@@ -70,12 +72,16 @@ func (w *listing) page(ctx context.Context) (lockcore.LockPage, error) {
 		if err != nil {
 			return lockcore.LockPage{}, err
 		}
-		page.Locks = append(page.Locks, s.Now().InspectAll(ctx, found, readers[:min(earlier, len(readers))])...)
+		locks, err := s.Now().InspectAll(ctx, found, readers[:min(earlier, len(readers))])
+		if err != nil {
+			return lockcore.LockPage{}, err
+		}
+		page.Locks = append(page.Locks, locks...)
 	}
 	return page, nil
 }
 
-// step scans the reader at the present place, and moves the place on.
+// step scans the reader at the present place, and advances the place.
 func (w *listing) step(ctx context.Context, limit int) (found []string, readers []int, err error) {
 	s := w.sets[w.at.set]
 	mapped := s.Now()
@@ -102,8 +108,8 @@ func (w *listing) step(ctx context.Context, limit int) (found []string, readers 
 	return found, readers, nil
 }
 
-// more reports whether the next page may show something, as far as there is time to
-// search. When nothing is hidden, a node's cursor is enough.
+// more reports whether the next page may show something, as far as the time permits a search. If nothing is
+// hidden, a node's cursor is enough.
 func (w *listing) more(ctx context.Context) bool {
 	const limit = 100
 	for w.req.Show != nil && !w.ended() && time.Now().Before(w.until) {
@@ -121,7 +127,7 @@ type listPlace struct {
 	node        string
 }
 
-// next is the position after a scan that returned the node's cursor, "" at its end.
+// next returns the position after a scan; node is the node's cursor, "" at its end.
 func (p listPlace) next(node string, readers int) listPlace {
 	switch {
 	case node != "":
@@ -132,8 +138,8 @@ func (p listPlace) next(node string, readers int) listPlace {
 	return listPlace{set: p.set + 1}
 }
 
-// listPlaceBytes is the length of a place as text. It is always the same, since the
-// length of a node's cursor may tell the length of a hidden name.
+// listPlaceBytes is the length of a place as text. It is always the same, since the length of a node's cursor
+// might reveal the length of a hidden name.
 const listPlaceBytes = 512
 
 func (p listPlace) String() string {

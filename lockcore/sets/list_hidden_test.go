@@ -9,14 +9,13 @@ import (
 	"testing/synctest"
 
 	"github.com/fencelock/fencelock/lockcore"
-	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
 // readable is what a caller may see in these tests.
 func readable(resource string) bool { return strings.HasPrefix(resource, "x/mine") }
 
 // walk gives the resources of each page, to the end.
-func walk(t *testing.T, l *sets.Locker, req lockcore.ListRequest) (pages [][]string) {
+func walk(t *testing.T, l *locker, req lockcore.ListRequest) (pages [][]string) {
 	t.Helper()
 	for {
 		page, err := l.List(t.Context(), req)
@@ -38,10 +37,10 @@ func walk(t *testing.T, l *sets.Locker, req lockcore.ListRequest) (pages [][]str
 // or not, and wherever that is. The time is virtual: a page that searches for longer than
 // listBudget is short.
 func TestHiddenResourcesAreHiddenInEveryWay(t *testing.T) {
-	names := func(t *testing.T, l *sets.Locker, resources ...string) {
+	names := func(t *testing.T, l *locker, resources ...string) {
 		t.Helper()
 		for _, resource := range resources {
-			if _, err := l.Acquire(t.Context(), lockcore.AcquireRequest{Resource: resource}); err != nil {
+			if _, err := l.Acquire(t.Context(), lockcore.Request{Resource: resource}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -62,11 +61,11 @@ func TestHiddenResourcesAreHiddenInEveryWay(t *testing.T) {
 	}
 }
 
-func samePages(t *testing.T, alone, crowded *sets.Locker) {
+func samePages(t *testing.T, alone, crowded *locker) {
 	t.Helper()
 	for _, prefix := range []string{"", "x/", "x/mine", "x/a", "x/z", "y"} {
 		for limit := 1; limit <= 6; limit++ {
-			req := lockcore.ListRequest{Prefix: prefix, Limit: limit, Show: readable}
+			req := lockcore.ListRequest{Caller: lockcore.Everyone, Prefix: prefix, Limit: limit, Show: readable}
 			if got, want := walk(t, crowded, req), walk(t, alone, req); !slices.EqualFunc(got, want, slices.Equal) {
 				t.Errorf("prefix %q, limit %d: pages %v, and %v where nothing is hidden", prefix, limit, got, want)
 			}
@@ -77,28 +76,32 @@ func samePages(t *testing.T, alone, crowded *sets.Locker) {
 // A cursor reveals nothing, and is worthless to other callers and for other lists.
 func TestCursorsAreOpaque(t *testing.T) {
 	l := serving(t, "own", 3)
-	alice, bob := lockcore.WithCaller(t.Context(), "alice"), lockcore.WithCaller(t.Context(), "bob")
 	for _, resource := range []string{"x/a-very-long-name-to-be-seen-in-a-cursor", "x/b", "x/c"} {
-		if _, err := l.Acquire(alice, lockcore.AcquireRequest{Resource: resource}); err != nil {
+		if _, err := l.Acquire(t.Context(), lockcore.Request{Resource: resource}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	req := lockcore.ListRequest{Prefix: "x/", Limit: 1}
-	first, err := l.List(alice, req)
+	req := lockcore.ListRequest{Caller: lockcore.CallerNamed("alice"), Prefix: "x/", Limit: 1}
+	first, err := l.List(t.Context(), req)
 	if err != nil || first.NextCursor == "" {
 		t.Fatalf("%+v, %v", first, err)
 	}
 	req.Cursor = first.NextCursor
-	second, err := l.List(alice, req)
+	second, err := l.List(t.Context(), req)
 	if err != nil || len(second.NextCursor) != len(first.NextCursor) || second.NextCursor == first.NextCursor {
 		t.Errorf("%+v after %+v: %v", second, first, err)
 	}
 	bad := new(lockcore.FieldError)
 	for name, list := range map[string]func() error{
-		"another caller's": func() error { _, err := l.List(bob, req); return err },
-		"another prefix":   func() error { r := req; r.Prefix = "x"; _, err := l.List(alice, r); return err },
-		"another cluster":  func() error { _, err := serving(t, "other", 3).List(alice, req); return err },
-		"edited":           func() error { r := req; r.Cursor = flipped(r.Cursor); _, err := l.List(alice, r); return err },
+		"another caller's": func() error {
+			r := req
+			r.Caller = lockcore.CallerNamed("bob")
+			_, err := l.List(t.Context(), r)
+			return err
+		},
+		"another prefix":  func() error { r := req; r.Prefix = "x"; _, err := l.List(t.Context(), r); return err },
+		"another cluster": func() error { _, err := serving(t, "other", 3).List(t.Context(), req); return err },
+		"edited":          func() error { r := req; r.Cursor = flipped(r.Cursor); _, err := l.List(t.Context(), r); return err },
 	} {
 		if err := list(); !errors.As(err, &bad) || bad.Field != "cursor" {
 			t.Errorf("%s: %v", name, err)

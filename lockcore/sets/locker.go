@@ -44,7 +44,7 @@ func New(cfg Config, sets ...[]node.Node) (*Locker, error) {
 	if err = errors.Join(limits.Validate(), err); err != nil {
 		return nil, fmt.Errorf("lock service: %w", err)
 	}
-	return &Locker{Service: compose.New(limits, r, cfg.quorum().NodeTimeout, cfg.Released), router: r, cfg: cfg}, nil
+	return &Locker{Service: compose.New(limits, r, cfg.quorum().NodeTimeout), router: r, cfg: cfg}, nil
 }
 
 // Run observes the nodes, quarantines and admits them, and serves the queue, until
@@ -58,8 +58,8 @@ func (l *Locker) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// StopWaiting ends every waiting Acquire with ErrStopping, and every later one
-// that would wait. Call it before a server stops.
+// StopWaiting ends every waiting Acquire with ErrStopping, and every later one that would have to wait. Call
+// it before a server stops.
 func (l *Locker) StopWaiting() {
 	for _, s := range l.router.sets {
 		s.StopWaiting()
@@ -75,16 +75,19 @@ func (l *Locker) Waiting() []redlock.Waiting {
 	return waiting
 }
 
-// Statuses are the states of the nodes as Run last observed them, by set.
+// Statuses returns the states of the nodes as Run last observed them, by set.
 func (l *Locker) Statuses() []lockcore.ClusterStatus {
 	statuses := make([]lockcore.ClusterStatus, len(l.router.sets))
 	for i, s := range l.router.sets {
 		statuses[i] = s.Members().Status()
+		if statuses[i].Ready && l.router.isNew(s) {
+			statuses[i].Ready, statuses[i].Reason = false, newSet
+		}
 	}
 	return statuses
 }
 
-// Observe observes every node now, and returns the joined states.
+// Observe observes every node now, and returns the combined states.
 func (l *Locker) Observe(ctx context.Context) lockcore.ClusterStatus {
 	var wg sync.WaitGroup
 	for _, s := range l.router.sets {
@@ -94,7 +97,7 @@ func (l *Locker) Observe(ctx context.Context) lockcore.ClusterStatus {
 	return l.Status()
 }
 
-// Status joins the sets' states. It is ready when every set is that has resources.
+// Status combines the sets' states. It is ready if every set that has resources is.
 func (l *Locker) Status() lockcore.ClusterStatus {
 	statuses := l.Statuses()
 	joined := statuses[0]

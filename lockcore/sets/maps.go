@@ -12,27 +12,27 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/membership"
 )
 
-// KnowsMap reports whether a server with these present sets, and the next ones or none, may
-// meet nodes with the map of that name.
+// KnowsMap reports whether a server with these present sets, and these next ones or none, knows the map with
+// that name.
 func KnowsMap(name string, present, next []node.Cluster) bool {
-	a := &router{}
-	if a.present.name = MapOf(present...); next != nil {
-		a.next.name = MapOf(next...)
+	a := &router{alone: len(present) == 1}
+	if a.present.name = mapOf(present...); next != nil {
+		a.next.name = mapOf(next...)
 	}
 	return a.knows(name)
 }
 
-// MapName names a list of sets, whatever their order.
+// MapName returns the name of the map for a list of sets, whatever their order.
 func MapName(sets [][]node.Node) string {
 	var clusters []node.Cluster
 	for _, nodes := range sets {
 		clusters = append(clusters, membership.ClusterOf(nodes))
 	}
-	return MapOf(clusters...)
+	return mapOf(clusters...)
 }
 
-// MapOf is MapName for the clusters that the sets are.
-func MapOf(clusters ...node.Cluster) string {
+// mapOf is MapName for the sets' clusters.
+func mapOf(clusters ...node.Cluster) string {
 	var hashes []string
 	for _, c := range clusters {
 		hashes = append(hashes, c.Hash)
@@ -42,7 +42,7 @@ func MapOf(clusters ...node.Cluster) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// validateNext refuses a next map that shares some nodes of a set.
+// validateNext refuses a next map in which a set shares only some nodes with a present one.
 func validateNext(present, next [][]node.Node) error {
 	if next == nil {
 		return nil

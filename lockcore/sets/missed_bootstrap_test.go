@@ -22,7 +22,7 @@ func TestReleaseWhileANodeThatMissedABootstrapRejoins(t *testing.T) {
 		a.models[1].Restart(false)
 		a.models[2].Restart(false)
 		time.Sleep(70 * time.Second)
-		lease := a.must(holder, lockcore.AcquireRequest{Resource: "r", TTL: time.Minute})
+		lease := a.must(holder, lockcore.Request{Resource: "r", TTL: time.Minute})
 
 		var began atomic.Bool // and no sync.Once: who waits for that one holds up the time of the bubble
 		rejoins, released := make(chan struct{}), error(nil)

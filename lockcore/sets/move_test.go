@@ -1,6 +1,7 @@
 package sets_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,7 +55,7 @@ func (m *movable) InstallMap(ctx context.Context, to node.Map) error {
 }
 
 func (m *movable) Receive(ctx context.Context, epoch node.Epoch, name string, locks []node.CarriedLock) error {
-	if err := m.stop("receive"); err != nil {
+	if err := cmp.Or(m.stop("receive"), ctx.Err()); err != nil { // it may have come too late
 		return err
 	}
 	return m.wire.Receive(ctx, epoch, name, locks)
@@ -71,7 +72,7 @@ type atlas struct {
 
 // lone is one server, with its wires by set.
 type lone struct {
-	*sets.Locker
+	*locker
 	wires [][]*movable
 }
 
@@ -95,7 +96,9 @@ func withSets(t *testing.T, sets int, letters string, run func(a *atlas)) {
 		servers := a.ctx
 		var stop context.CancelFunc
 		a.ctx, stop = context.WithCancel(servers)
-		a.serve(letters, "")
+		if letters != "" {
+			a.serve(letters, "")
+		}
 		stop()
 		a.ctx = servers
 		run(a)
@@ -104,6 +107,14 @@ func withSets(t *testing.T, sets int, letters string, run func(a *atlas)) {
 
 // serve starts a server with these sets, by letter. The next ones may be "".
 func (a *atlas) serve(present, next string) *lone {
+	a.Helper()
+	s := a.prepare(present, next)
+	a.run(s)
+	return s
+}
+
+// prepare makes a server that does not run yet.
+func (a *atlas) prepare(present, next string) *lone {
 	a.Helper()
 	s := &lone{wires: make([][]*movable, len(a.models))}
 	for i, models := range a.models {
@@ -122,15 +133,18 @@ func (a *atlas) serve(present, next string) *lone {
 		return sets
 	}
 	cfg := sets.Config{New: true, MaxTTL: time.Minute, NodeTimeout: 50 * time.Millisecond, Next: setsOf(next)}
-	l, err := sets.New(cfg, setsOf(present)...)
+	l, err := newLocker(cfg, setsOf(present)...)
 	if err != nil {
 		a.Fatal(err)
 	}
-	s.Locker = l
-	ctx := a.ctx
-	a.running.Go(func() { _ = l.Run(ctx) })
-	time.Sleep(5 * time.Second)
+	s.locker = l
 	return s
+}
+
+func (a *atlas) run(s *lone) {
+	ctx := a.ctx
+	a.running.Go(func() { _ = s.Run(ctx) })
+	time.Sleep(5 * time.Second)
 }
 
 // apply and revert plan the change from the map that the server sees.
@@ -148,7 +162,7 @@ func (s *lone) revert(t *testing.T) error {
 
 func (a *atlas) take(s *lone, resource string) lockcore.Lease {
 	a.Helper()
-	lease, err := s.Acquire(a.Context(), lockcore.AcquireRequest{Resource: resource, TTL: time.Minute})
+	lease, err := s.Acquire(a.Context(), lockcore.Request{Resource: resource, TTL: time.Minute})
 	if err != nil {
 		a.Fatalf("acquire %s: %v", resource, err)
 	}
@@ -165,7 +179,7 @@ func (a *atlas) must(err error) {
 // wantHeld: another request finds the resource held, by that token.
 func (a *atlas) wantHeld(s *lone, resource string, token fencing.Token) {
 	a.Helper()
-	_, err := s.Acquire(a.Context(), lockcore.AcquireRequest{Resource: resource})
+	_, err := s.Acquire(a.Context(), lockcore.Request{Resource: resource})
 	var held *lockcore.HeldError
 	if !errors.As(err, &held) || held.Token != token {
 		a.Fatalf("%s: %v, want it held with token %d", resource, err, token)
@@ -197,7 +211,7 @@ func TestSetsAreAddedAndRemoved(t *testing.T) {
 		for i, resource := range names() {
 			leases[resource] = a.take(servers[i%2], resource)
 		}
-		keyed := lockcore.AcquireRequest{Resource: "keyed", TTL: time.Minute, IdempotencyKey: "k"}
+		keyed := lockcore.Request{Resource: "keyed", TTL: time.Minute, IdempotencyKey: "k"}
 		first, err := servers[0].Acquire(t.Context(), keyed)
 		a.must(err)
 		check := func(servers ...*lone) {
@@ -214,7 +228,7 @@ func TestSetsAreAddedAndRemoved(t *testing.T) {
 			if err != nil || again.Token != first.Token || !again.Existing {
 				t.Fatalf("the retry got %+v, %v, want token %d", again, err, first.Token)
 			}
-			page, err := servers[0].List(t.Context(), lockcore.ListRequest{Limit: 100})
+			page, err := servers[0].List(t.Context(), lockcore.ListRequest{Caller: lockcore.Everyone, Limit: 100})
 			listed := make(map[string]bool)
 			for _, lock := range page.Locks {
 				listed[lock.Resource] = true
@@ -272,7 +286,7 @@ func TestWaiterMoves(t *testing.T) {
 		for _, resource := range names() {
 			held[resource] = a.take(s, resource)
 			go func() {
-				lease, err := other.Acquire(t.Context(), lockcore.AcquireRequest{Resource: resource, TTL: time.Minute, Wait: 30 * time.Second})
+				lease, err := other.Acquire(t.Context(), lockcore.Request{Resource: resource, TTL: time.Minute, Wait: 30 * time.Second})
 				if err != nil {
 					t.Errorf("%s: %v", resource, err)
 				}
@@ -280,7 +294,7 @@ func TestWaiterMoves(t *testing.T) {
 			}()
 			go func() {
 				began := time.Now()
-				if lease, err := other.Acquire(t.Context(), lockcore.AcquireRequest{Resource: resource, Wait: 3 * time.Second}); !errors.Is(err, lockcore.ErrWaitTimeout) {
+				if lease, err := other.Acquire(t.Context(), lockcore.Request{Resource: resource, Wait: 3 * time.Second}); !errors.Is(err, lockcore.ErrWaitTimeout) {
 					t.Errorf("%s: %+v, %v", resource, lease, err)
 				}
 				ended <- time.Since(began)
@@ -321,7 +335,7 @@ func TestPartsThatMovedAreGivenBack(t *testing.T) {
 				s, other := a.serve("a", "ab"), a.serve("a", "ab")
 				parts := names()[:10]
 				held := a.take(s, "zz") // the last part
-				req := lockcore.AcquireRequest{
+				req := lockcore.Request{
 					Resources: append(parts, "zz"), TTL: 20 * time.Second, Wait: 3 * time.Second, IdempotencyKey: key,
 				}
 				ended := make(chan error, 1)
@@ -331,7 +345,7 @@ func TestPartsThatMovedAreGivenBack(t *testing.T) {
 				}()
 				time.Sleep(time.Second)
 				for _, resource := range parts {
-					if _, err := s.Acquire(t.Context(), lockcore.AcquireRequest{Resource: resource}); !errors.Is(err, lockcore.ErrHeld) {
+					if _, err := s.Acquire(t.Context(), lockcore.Request{Resource: resource}); !errors.Is(err, lockcore.ErrHeld) {
 						t.Fatalf("%s is not taken: %v", resource, err)
 					}
 				}
@@ -342,7 +356,7 @@ func TestPartsThatMovedAreGivenBack(t *testing.T) {
 				time.Sleep(soon)
 				kept := 0
 				for _, resource := range parts {
-					lease, err := s.Acquire(t.Context(), lockcore.AcquireRequest{Resource: resource, TTL: time.Second})
+					lease, err := s.Acquire(t.Context(), lockcore.Request{Resource: resource, TTL: time.Second})
 					switch {
 					case err == nil:
 						a.must(s.Release(t.Context(), lease.ID))
@@ -376,7 +390,7 @@ func TestServerWithoutTheMap(t *testing.T) {
 		check := func(with *lone) {
 			t.Helper()
 			for _, resource := range names() {
-				_, err := with.Acquire(t.Context(), lockcore.AcquireRequest{Resource: resource})
+				_, err := with.Acquire(t.Context(), lockcore.Request{Resource: resource})
 				if _, lost := errors.AsType[*lockcore.QuorumError](err); !lost {
 					t.Fatalf("%s: %v", resource, err)
 				}
@@ -386,7 +400,7 @@ func TestServerWithoutTheMap(t *testing.T) {
 		check(without)
 		time.Sleep(time.Second)
 		check(without)
-		if reason := without.Status().Nodes[0].Reason; !strings.Contains(reason, "configure it with the same") {
+		if reason := without.Status().Nodes[0].Reason; !strings.Contains(reason, "give every server the same FENCELOCK_REDIS_ADDRS") {
 			t.Errorf("the reason is %q", reason)
 		}
 		check(a.serve("ac", ""))
@@ -567,7 +581,7 @@ func TestUnreadLeaseBlocks(t *testing.T) {
 		time.Sleep(time.Second)
 		a.must(s.apply(t))
 		for _, lease := range held {
-			_, err := other.Acquire(t.Context(), lockcore.AcquireRequest{Resource: lease.Resource})
+			_, err := other.Acquire(t.Context(), lockcore.Request{Resource: lease.Resource})
 			if !errors.Is(err, lockcore.ErrHeld) {
 				t.Errorf("%s: %v", lease.Resource, err)
 			}
@@ -903,5 +917,26 @@ func TestUnawareServers(t *testing.T) {
 			w.Restart(true)
 		}
 		want(0, 0)
+	})
+}
+
+// Each page of locks that move is written within the time of one call, all together take longer.
+func TestManyLocksMoveToASlowSet(t *testing.T) {
+	t.Parallel()
+	withSets(t, 2, "a", func(a *atlas) {
+		t := a.T
+		s := a.serve("a", "b")
+		const locks, page = 1_501, 150 * time.Millisecond // four pages; a call may take 250 ms
+		for i := range locks {
+			a.take(s, fmt.Sprint("many", i))
+		}
+		s.stopCalls(func(call string) error {
+			if call == "receive" {
+				time.Sleep(page)
+			}
+			return nil
+		})
+		a.must(s.apply(t))
+		a.must(s.Release(t.Context(), a.take(s, "another").ID))
 	})
 }

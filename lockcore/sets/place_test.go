@@ -33,10 +33,10 @@ func TestRepeatedWaitHasItsPlace(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, stop := newArena(t, 3, 2)
 				defer func() { stop(); time.Sleep(time.Minute) }() // for what is on its way
-				held := a.must(a.servers[1], lockcore.AcquireRequest{Resource: "r", TTL: 60 * time.Second})
+				held := a.must(a.servers[1], lockcore.Request{Resource: "r", TTL: 60 * time.Second})
 				granted := make(chan string, 3)
 				wait := func(ctx context.Context, server int, who, key string) error {
-					lease, err := a.servers[server].Acquire(ctx, lockcore.AcquireRequest{Resource: "r", TTL: 5 * time.Second, Wait: 5 * time.Minute, Holder: who, IdempotencyKey: key})
+					lease, err := a.servers[server].Acquire(ctx, lockcore.Request{Resource: "r", TTL: 5 * time.Second, Wait: 5 * time.Minute, Holder: who, IdempotencyKey: key})
 					if err == nil {
 						granted <- who
 						err = a.servers[1].Release(t.Context(), lease.ID)
@@ -74,9 +74,9 @@ func TestRepeatWithoutWaitLeavesTheQueue(t *testing.T) {
 		a, stop := newArena(t, 3, 1)
 		defer func() { stop(); time.Sleep(time.Minute) }()
 		server := a.servers[0]
-		held := a.must(server, lockcore.AcquireRequest{Resource: "r", TTL: 60 * time.Second})
+		held := a.must(server, lockcore.Request{Resource: "r", TTL: 60 * time.Second})
 		ctx, hangUp := context.WithCancel(t.Context())
-		first := lockcore.AcquireRequest{Resource: "r", Wait: time.Minute, IdempotencyKey: "key"}
+		first := lockcore.Request{Resource: "r", Wait: time.Minute, IdempotencyKey: "key"}
 		ended := make(chan error, 1)
 		go func() {
 			_, err := server.Acquire(ctx, first)
@@ -85,7 +85,7 @@ func TestRepeatWithoutWaitLeavesTheQueue(t *testing.T) {
 		time.Sleep(time.Second)
 		granted := make(chan time.Time, 1)
 		go func() {
-			a.must(server, lockcore.AcquireRequest{Resource: "r", Wait: time.Minute})
+			a.must(server, lockcore.Request{Resource: "r", Wait: time.Minute})
 			granted <- time.Now()
 		}()
 		time.Sleep(time.Second)
@@ -111,12 +111,12 @@ func TestNewcomersDoNotOvertake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, stop := newArena(t, 5, 3)
 		defer func() { stop(); time.Sleep(time.Minute) }()
-		last := a.must(a.servers[0], lockcore.AcquireRequest{Resource: "r", TTL: time.Second})
+		last := a.must(a.servers[0], lockcore.Request{Resource: "r", TTL: time.Second})
 		granted := make(chan lockcore.Lease, 1)
 		const waiters = 8
 		for i := range waiters {
 			go func() {
-				granted <- a.must(a.servers[i%3], lockcore.AcquireRequest{Resource: "r", TTL: time.Second, Wait: time.Minute, Holder: fmt.Sprint(i)})
+				granted <- a.must(a.servers[i%3], lockcore.Request{Resource: "r", TTL: time.Second, Wait: time.Minute, Holder: fmt.Sprint(i)})
 			}()
 			time.Sleep(10 * time.Millisecond)
 		}
@@ -125,7 +125,7 @@ func TestNewcomersDoNotOvertake(t *testing.T) {
 		for i, server := range a.servers {
 			go func() {
 				for ctx.Err() == nil {
-					if lease, err := server.Acquire(ctx, lockcore.AcquireRequest{Resource: "r"}); err == nil {
+					if lease, err := server.Acquire(ctx, lockcore.Request{Resource: "r"}); err == nil {
 						t.Errorf("a newcomer at server %d got token %d", i, lease.Token)
 						return
 					}
@@ -155,14 +155,14 @@ func TestNewcomersDoNotOvertake(t *testing.T) {
 // once the request has come again at another server.
 func TestForgottenPlace(t *testing.T) {
 	for name, c := range map[string]struct {
-		asks  lockcore.AcquireRequest
+		asks  lockcore.Request
 		moved bool // the request has come to another server meanwhile
 		first string
 	}{
-		"one resource":           {lockcore.AcquireRequest{Resource: "r"}, false, "second"},
-		"several resources":      {lockcore.AcquireRequest{Resources: []string{"q", "r"}}, false, "second"},
-		"slots":                  {lockcore.AcquireRequest{Resource: "s", Slots: 2}, false, "second"},
-		"came to another server": {lockcore.AcquireRequest{Resource: "r"}, true, "first"},
+		"one resource":           {lockcore.Request{Resource: "r"}, false, "second"},
+		"several resources":      {lockcore.Request{Resources: []string{"q", "r"}}, false, "second"},
+		"slots":                  {lockcore.Request{Resource: "s", Slots: 2}, false, "second"},
+		"came to another server": {lockcore.Request{Resource: "r"}, true, "first"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -170,7 +170,7 @@ func TestForgottenPlace(t *testing.T) {
 				defer func() { stop(); time.Sleep(time.Minute) }()
 				var held []lockcore.Lease
 				for _, resource := range []string{"r", lockcore.SlotName("s", 1), lockcore.SlotName("s", 2)} {
-					held = append(held, a.must(a.servers[1], lockcore.AcquireRequest{Resource: resource, TTL: time.Minute}))
+					held = append(held, a.must(a.servers[1], lockcore.Request{Resource: resource, TTL: time.Minute}))
 				}
 				granted := make(chan string, 2)
 				wait := func(ctx context.Context, server int, who, key string) {

@@ -12,7 +12,7 @@ import (
 )
 
 // poll asks again and again under one key until it is granted.
-func (a *arena) poll(server int, every time.Duration, req lockcore.AcquireRequest) lockcore.Lease {
+func (a *arena) poll(server int, every time.Duration, req lockcore.Request) lockcore.Lease {
 	a.Helper()
 	req.Wait, req.Poll, req.TTL = 5*time.Minute, every, 10*time.Second
 	for {
@@ -38,16 +38,16 @@ func TestPollsKeepThePlace(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, stop := newArena(t, 3, servers)
 				defer func() { stop(); time.Sleep(time.Minute) }()
-				held := a.must(a.servers[0], lockcore.AcquireRequest{Resource: "r", TTL: 60 * time.Second})
+				held := a.must(a.servers[0], lockcore.Request{Resource: "r", TTL: 60 * time.Second})
 				granted := make(chan string, 2)
 				go func() {
-					lease := a.poll(0, 3*time.Second, lockcore.AcquireRequest{Resource: "r", IdempotencyKey: "key"})
+					lease := a.poll(0, 3*time.Second, lockcore.Request{Resource: "r", IdempotencyKey: "key"})
 					granted <- "first"
 					_ = a.servers[0].Release(t.Context(), lease.ID)
 				}()
 				time.Sleep(time.Second)
 				go func() {
-					lease := a.must(a.servers[0], lockcore.AcquireRequest{Resource: "r", TTL: 10 * time.Second, Wait: 5 * time.Minute})
+					lease := a.must(a.servers[0], lockcore.Request{Resource: "r", TTL: 10 * time.Second, Wait: 5 * time.Minute})
 					granted <- "second"
 					_ = a.servers[0].Release(t.Context(), lease.ID)
 				}()
@@ -68,14 +68,14 @@ func TestPollsKeepAPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, stop := newArena(t, 3, 2)
 		defer func() { stop(); time.Sleep(time.Minute) }()
-		held := a.must(a.servers[0], lockcore.AcquireRequest{Resource: "b", TTL: 60 * time.Second})
+		held := a.must(a.servers[0], lockcore.Request{Resource: "b", TTL: 60 * time.Second})
 		got := make(chan lockcore.Lease, 1)
 		go func() {
-			got <- a.poll(0, 3*time.Second, lockcore.AcquireRequest{Resources: []string{"a", "b"}, IdempotencyKey: "key"})
+			got <- a.poll(0, 3*time.Second, lockcore.Request{Resources: []string{"a", "b"}, IdempotencyKey: "key"})
 		}()
 		for range 100 {
 			time.Sleep(100 * time.Millisecond)
-			if _, err := a.servers[1].Acquire(t.Context(), lockcore.AcquireRequest{Resource: "a"}); !errors.Is(err, lockcore.ErrHeld) {
+			if _, err := a.servers[1].Acquire(t.Context(), lockcore.Request{Resource: "a"}); !errors.Is(err, lockcore.ErrHeld) {
 				t.Fatalf("the part that was taken: %v", err)
 			}
 		}
@@ -86,7 +86,7 @@ func TestPollsKeepAPart(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(5 * time.Second)
-		a.must(a.servers[1], lockcore.AcquireRequest{Resource: "a"})
+		a.must(a.servers[1], lockcore.Request{Resource: "a"})
 	})
 }
 
@@ -95,15 +95,15 @@ func TestAbandonedPollDropsItsPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, stop := newArena(t, 3, 1)
 		defer func() { stop(); time.Sleep(time.Minute) }()
-		a.must(a.servers[0], lockcore.AcquireRequest{Resource: "b", TTL: 60 * time.Second})
-		_, err := a.servers[0].Acquire(t.Context(), lockcore.AcquireRequest{
+		a.must(a.servers[0], lockcore.Request{Resource: "b", TTL: 60 * time.Second})
+		_, err := a.servers[0].Acquire(t.Context(), lockcore.Request{
 			Resources: []string{"a", "b"}, IdempotencyKey: "key", TTL: 60 * time.Second, Wait: time.Minute, Poll: time.Second,
 		})
 		if !errors.Is(err, lockcore.ErrWaitTimeout) {
 			t.Fatal(err)
 		}
 		time.Sleep(3 * time.Second)
-		a.must(a.servers[0], lockcore.AcquireRequest{Resource: "a"})
+		a.must(a.servers[0], lockcore.Request{Resource: "a"})
 	})
 }
 
@@ -129,11 +129,11 @@ func TestLostQuorumEndsWaits(t *testing.T) {
 						w.set(func() { c.lose(w, lost) })
 					}
 				}
-				held := a.must(a.servers[0], lockcore.AcquireRequest{Resource: "r", TTL: 60 * time.Second})
+				held := a.must(a.servers[0], lockcore.Request{Resource: "r", TTL: 60 * time.Second})
 				ended := make(chan error, c.waiters)
 				for range c.waiters {
 					go func() {
-						_, err := a.servers[0].Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", Wait: 10 * time.Minute})
+						_, err := a.servers[0].Acquire(t.Context(), lockcore.Request{Resource: "r", Wait: 10 * time.Minute})
 						ended <- err
 					}()
 					time.Sleep(time.Second)
@@ -166,12 +166,12 @@ func TestWaitBeforeTheSecretIsKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, stop := newArena(t, 3, 1)
 		defer func() { stop(); time.Sleep(time.Minute) }()
-		fresh, err := sets.New(sets.Config{MaxTTL: time.Minute, NodeTimeout: 50 * time.Millisecond}, []node.Node{a.wires[0][0], a.wires[0][1], a.wires[0][2]})
+		fresh, err := newLocker(sets.Config{MaxTTL: time.Minute, NodeTimeout: 50 * time.Millisecond}, []node.Node{a.wires[0][0], a.wires[0][1], a.wires[0][2]})
 		if err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		_, err = fresh.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", Wait: time.Minute, IdempotencyKey: "key"})
+		_, err = fresh.Acquire(t.Context(), lockcore.Request{Resource: "r", Wait: time.Minute, IdempotencyKey: "key"})
 		if took := time.Since(began); !errors.Is(err, lockcore.ErrNoQuorum) || took > time.Second {
 			t.Errorf("%v after %s", err, took)
 		}

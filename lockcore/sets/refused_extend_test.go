@@ -8,7 +8,6 @@ import (
 
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
-	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
 // Node 2 knows less than was given. A lease has only its lock on node 3 left, and two
@@ -38,10 +37,10 @@ func refusedHasEnded(t *testing.T, slow []int) {
 	}
 	a.cut(true, 2)
 	for range 3 {
-		a.must(holder, lockcore.AcquireRequest{Resource: "r", TTL: time.Second})
+		a.must(holder, lockcore.Request{Resource: "r", TTL: time.Second})
 		time.Sleep(2 * time.Second)
 	}
-	lease := a.must(holder, lockcore.AcquireRequest{Resource: "r", TTL: 2 * time.Second})
+	lease := a.must(holder, lockcore.Request{Resource: "r", TTL: 2 * time.Second})
 	a.cut(false, 2)
 	down(0, 1, true)
 	down(0, 2, true)
@@ -58,8 +57,8 @@ func refusedHasEnded(t *testing.T, slow []int) {
 		}
 		a.wires[server][alone-1].delay(node.OpRetract)
 	}
-	for _, server := range []*sets.Locker{one, two} {
-		if l, err := server.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", TTL: 30 * time.Second}); err == nil {
+	for _, server := range []*locker{one, two} {
+		if l, err := server.Acquire(t.Context(), lockcore.Request{Resource: "r", TTL: 30 * time.Second}); err == nil {
 			t.Fatalf("an attempt has a lease: %+v", l)
 		}
 	}
@@ -84,7 +83,7 @@ func refusedHasEnded(t *testing.T, slow []int) {
 	}
 	time.Sleep(4100 * time.Millisecond) // the release has reached node 3
 	down(3, 2, true)
-	if _, err := other.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", TTL: 30 * time.Second}); err != nil {
+	if _, err := other.Acquire(t.Context(), lockcore.Request{Resource: "r", TTL: 30 * time.Second}); err != nil {
 		t.Errorf("another has it: %v", err)
 	}
 }

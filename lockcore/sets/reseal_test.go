@@ -44,7 +44,7 @@ func (e *eyed) Admit(ctx context.Context, a node.Admission) error {
 }
 
 // eyedServers are a server for each configuration, over the same three nodes.
-func eyedServers(t *testing.T, slower time.Duration, cfgs ...sets.Config) (servers []*sets.Locker, seen [][]*eyed, models []*nodetest.Model) {
+func eyedServers(t *testing.T, slower time.Duration, cfgs ...sets.Config) (servers []*locker, seen [][]*eyed, models []*nodetest.Model) {
 	t.Helper()
 	for i := range 3 {
 		models = append(models, nodetest.NewModel(nodetest.ModelOptions{Name: fmt.Sprintf("n%d", i+1)}))
@@ -82,7 +82,7 @@ func TestLeasesAroundABootstrapOpen(t *testing.T) {
 		for i := range 1000 {
 			wg.Go(func() {
 				time.Sleep(time.Duration(i) * 5 * time.Millisecond)
-				lease, err := l.Acquire(t.Context(), lockcore.AcquireRequest{Resource: fmt.Sprint("r", i), TTL: 2 * time.Second})
+				lease, err := l.Acquire(t.Context(), lockcore.Request{Resource: fmt.Sprint("r", i), TTL: 2 * time.Second})
 				if err != nil {
 					return
 				}
@@ -124,7 +124,7 @@ func TestAnIDThatIsNewerThanTheLastObservation(t *testing.T) {
 		var lease lockcore.Lease
 		for err := lockcore.ErrNoQuorum; err != nil; {
 			time.Sleep(time.Millisecond)
-			if lease, err = servers[0].Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", TTL: 100 * time.Millisecond}); err != nil && !errors.Is(err, lockcore.ErrNoQuorum) {
+			if lease, err = servers[0].Acquire(t.Context(), lockcore.Request{Resource: "r", TTL: 100 * time.Millisecond}); err != nil && !errors.Is(err, lockcore.ErrNoQuorum) {
 				t.Fatal(err)
 			}
 		}

@@ -1,12 +1,15 @@
 package sets_test
 
 import (
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
 // crashAfter lets the server's operator install so many maps on nodes, and nothing after that.
@@ -44,8 +47,8 @@ func (s *lone) stopCalls(before func(call string) error) {
 // neither can be completed or taken back.
 func TestTwoChangesFromOneGeneration(t *testing.T) {
 	t.Parallel()
-	for _, sets := range []string{"abc", "acb", "bac", "bca", "cab", "cba"} { // the sets have an order by their nodes' names
-		present, one, other := sets[:1], sets[:1]+sets[1:2], sets[:1]+sets[2:]
+	for _, letters := range []string{"abc", "acb", "bac", "bca", "cab", "cba"} { // the sets have an order by their nodes' names
+		present, one, other := letters[:1], letters[:1]+letters[1:2], letters[:1]+letters[2:]
 		t.Run(fmt.Sprintf("%s to %s and to %s", present, one, other), func(t *testing.T) {
 			withSets(t, 3, present, func(a *atlas) {
 				t := a.T
@@ -73,8 +76,8 @@ func TestTwoChangesFromOneGeneration(t *testing.T) {
 // change may begin with those that have it: the first one could not be completed any more.
 func TestNoChangeBeginsBesideAnother(t *testing.T) {
 	t.Parallel()
-	for _, sets := range []string{"ab", "ba"} {
-		present, next := sets[:1], sets
+	for _, letters := range []string{"ab", "ba"} {
+		present, next := letters[:1], letters
 		for name, installs := range map[string]int32{"begun": 3, "decided": 9} {
 			t.Run(present+" to "+next+", "+name, func(t *testing.T) {
 				withSets(t, 3, present, func(a *atlas) {
@@ -84,7 +87,7 @@ func TestNoChangeBeginsBesideAnother(t *testing.T) {
 					if err := crashed.apply(t); err == nil {
 						t.Fatal("the operator has not crashed")
 					}
-					for _, other := range []*lone{a.serve(present, "c"), a.serve(next, "c"), a.serve(next, sets[1:])} {
+					for _, other := range []*lone{a.serve(present, "c"), a.serve(next, "c"), a.serve(next, letters[1:])} {
 						for what, err := range map[string]error{"apply": other.apply(t), "revert": other.revert(t)} {
 							if err == nil {
 								t.Errorf("%s of another change succeeded", what)
@@ -96,5 +99,48 @@ func TestNoChangeBeginsBesideAnother(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// An operator crashes after every number of maps that a change installs. The same command, with
+// the generation that was planned from, continues the change, and the opposite one takes it back.
+func TestAChangeGoesOnFromWhereItStopped(t *testing.T) {
+	t.Parallel()
+	const installs = 2*2*3 - 1 // the moving map and the next one, on two sets of three; the last node is not needed
+	for done := range int32(installs) {
+		t.Run(fmt.Sprint(done, " installs"), func(t *testing.T) {
+			withSets(t, 2, "a", func(a *atlas) {
+				t := a.T
+				crashed, again := a.serve("a", "ab"), a.serve("a", "ab")
+				held := make(map[string]lockcore.Lease)
+				for _, resource := range names() {
+					held[resource] = a.take(again, resource)
+				}
+				crashed.crashAfter(done)
+				if err := crashed.ApplyNext(t.Context(), 0); err == nil {
+					t.Fatal("the operator has not crashed")
+				}
+				again.Observe(t.Context())
+				if again.Begun() != (done > 0) {
+					t.Errorf("begun: %t", again.Begun())
+				}
+				if done%2 == 0 { // taken back first, which is refused when it is decided
+					if err := again.RevertNext(t.Context(), 0); err != nil && !errors.Is(err, sets.ErrDecided) {
+						t.Error(err)
+					}
+					again.Observe(t.Context())
+				}
+				if again.Begun() {
+					a.must(again.ApplyNext(t.Context(), 0))
+				}
+				time.Sleep(5 * time.Second) // until nodes that missed a map have it
+				for resource, lease := range held {
+					a.wantHeld(again, resource, lease.Token)
+					if _, err := again.Extend(t.Context(), lease.ID, time.Minute); err != nil {
+						t.Errorf("%s: %v", resource, err)
+					}
+				}
+			})
+		})
 	}
 }

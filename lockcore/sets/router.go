@@ -26,17 +26,19 @@ type set struct {
 	random random.Source
 }
 
-// router finds the set that has a resource, by the map of the node sets (rule 30). Without a
-// next map there is only the present one, and nothing moves.
+// router finds the set of a resource, by the map of the node sets (rule 30). Without a next map there is only
+// the present map, and nothing moves.
 type router struct {
-	sets          []*set // those of both maps
+	sets          []*set // the sets of both maps
 	present, next nodeSets
-	inWords       string       // all sets that this server knows, for people
-	sealed        atomic.Bool  // a set has a map that is not empty
-	generation    atomic.Int64 // the largest of a map that a set had
+	keys          bool         // lease ids are sealed with configured keys
+	alone         bool         // there is only one present set: nodes that never had a map belong to it
+	inWords       string       // all sets that this server knows, for messages
+	sealed        atomic.Bool  // a set has a map with a name
+	generation    atomic.Int64 // the largest generation of a set's map
 
 	mu      sync.Mutex
-	changed chan struct{} // is closed when the map of a set has changed
+	changed chan struct{} // closed when the map of a set changes
 }
 
 // nodeSets are the sets over which resources are spread, and the name of their map.
@@ -47,15 +49,20 @@ type nodeSets struct {
 
 var _ compose.Resources = (*router)(nil)
 
-// closedMap begins the name of the map of a set that was bootstrapped during a change:
-// nothing is granted. What follows is random, so that no two such sets are confused.
+// closedMap is the prefix of the map's name on a set that was bootstrapped during a change. Nothing is granted
+// under it. The rest of the name is random, to distinguish such sets.
 const closedMap = "closed-"
+
+// claimedMap is the prefix of the map's name with which one of several sets is bootstrapped; the name of the
+// present map follows. Nothing is granted under it; see nextMap. A single set does not need it, and has the
+// map without a name until its sets are changed.
+const claimedMap = "new-"
 
 func newRouter(cfg Config, present [][]node.Node) (*router, error) {
 	if err := errors.Join(validateSets(present), validateNext(present, cfg.Next)); err != nil {
 		return nil, err
 	}
-	r := &router{changed: make(chan struct{}), inWords: setsInWords(present)}
+	r := &router{changed: make(chan struct{}), inWords: setsInWords(present), alone: len(present) == 1, keys: cfg.Keys != nil}
 	r.present.name = MapName(present)
 	if cfg.Next != nil {
 		r.next.name = MapName(cfg.Next)
@@ -79,7 +86,7 @@ func (r *router) addAll(cfg Config, lists [][]node.Node, several bool) (added []
 	return added, nil
 }
 
-// add makes the set of these nodes, or returns the one that there is.
+// add makes the set of these nodes, or returns the existing one.
 func (r *router) add(cfg Config, nodes []node.Node, several bool) (*set, error) {
 	cluster := membership.ClusterOf(nodes)
 	for _, s := range r.sets {
@@ -92,17 +99,21 @@ func (r *router) add(cfg Config, nodes []node.Node, several bool) (*set, error) 
 	quorum.Random = s.random.Reader
 	quorum.Map = redlock.Maps{
 		Sets: r.inWords, Suffix: r.suffix(several), Knows: r.knows, Others: func() []*keyring.Ring { return r.ringsBut(s) },
-		New: func() node.Map { return r.newMap(s) }, Taken: func(m node.Map) { r.taken(s, m) },
+		New: func() node.Map { return r.newMap(s) }, Secrets: func() (node.Secrets, bool) { return r.newSecrets(s) }, Taken: func(m node.Map) { r.taken(s, m) },
+		Next: func(now node.Map) (node.Map, bool) { return r.nextMap(s, now) }, OtherList: r.otherList,
 	}
 	var err error
 	if s.Locker, err = redlock.New(quorum, nodes); err != nil {
 		return nil, err
 	}
+	if !r.alone {
+		s.TakeMap(node.Map{Name: r.present.name}) // until the nodes show another
+	}
 	r.sets = append(r.sets, s)
 	return s, nil
 }
 
-// setsInWords writes node sets as they are configured.
+// setsInWords formats node sets as in the configuration.
 func setsInWords(sets [][]node.Node) string {
 	lists := make([]string, len(sets))
 	for i, nodes := range sets {
@@ -115,11 +126,11 @@ func setsInWords(sets [][]node.Node) string {
 	return strings.Join(lists, ";")
 }
 
-// moving begins the names of all moving maps of this change.
+// moving is the prefix of the names of all moving maps of this change.
 func (r *router) moving() string { return r.present.name + "-" + r.next.name + "-" }
 
-// suffix says, in the id of a server, which maps it knows. One that has a single set needs
-// none: whoever sees its id on the nodes of that set knows its map.
+// suffix is the part of a server's id that says which maps it knows. A server with a single set needs none:
+// its id on the nodes of that set shows that it knows the set's map.
 func (r *router) suffix(several bool) string {
 	switch {
 	case r.next.name != "":
@@ -130,11 +141,12 @@ func (r *router) suffix(several bool) string {
 	return ""
 }
 
-// phase is how far a set is.
+// phase is the progress of a set in a change.
 type phase int
 
 const (
 	phaseUnknown phase = iota // of another change, or of other sets
+	phaseNew                  // bootstrapped: not all sets have shown the list of this server
 	phaseClosed
 	phasePresent
 	phaseMoving
@@ -143,12 +155,14 @@ const (
 
 func (r *router) phaseOf(name string) phase {
 	switch {
-	case name == "", name == r.present.name:
+	case name == r.present.name, name == "" && r.alone:
 		return phasePresent
+	case name == claimedMap+r.present.name:
+		return phaseNew
 	case r.next.name == "":
 	case name == r.next.name:
 		return phaseNext
-	case strings.HasPrefix(name, closedMap):
+	case strings.HasPrefix(name, closedMap), name == claimedMap+r.next.name:
 		return phaseClosed
 	case strings.HasPrefix(name, r.moving()):
 		return phaseMoving
@@ -159,11 +173,13 @@ func (r *router) phaseOf(name string) phase {
 // knows reports whether nodes may have the map of that name.
 func (r *router) knows(name string) bool { return r.phaseOf(name) != phaseUnknown }
 
-// newMap is that of a set which is bootstrapped.
+// newMap returns the map for a set that is bootstrapped.
 func (r *router) newMap(s *set) (m node.Map) {
 	switch {
 	case r.next.name != "":
 		m.Name = closedMap + s.random.Word()
+	case !r.alone:
+		m.Name = claimedMap + r.present.name
 	case r.sealed.Load():
 		m.Name = r.present.name
 	}
@@ -171,8 +187,53 @@ func (r *router) newMap(s *set) (m node.Map) {
 	return m
 }
 
-// winner is the set to which the resource belongs. All slots of a resource are on its own
-// set, where a node knows which of them an idempotency key has (rule 29).
+// newSecrets returns the secrets for a set that is bootstrapped. A set that a change adds gets the secrets of
+// a set that leaves, so that lease ids sealed by that set can be opened even when the new set leaves later.
+// Each added set gets those of another leaving set.
+func (r *router) newSecrets(s *set) (secrets node.Secrets, known bool) {
+	added, leaving := without(r.next.sets, r.present), without(r.present.sets, r.next)
+	k := slices.Index(added, s)
+	if r.next.sets == nil || k < 0 || k >= len(leaving) || r.keys {
+		return "", true
+	}
+	secrets = leaving[k].Members().Secrets()
+	return secrets, secrets != ""
+}
+
+// nextMap opens a set that was bootstrapped. It does so when all sets have shown this server's list, or when
+// one set has the present map, for which all had to show the list (rule 26). So no two sets are opened by
+// different lists.
+func (r *router) nextMap(s *set, now node.Map) (next node.Map, follows bool) {
+	if r.phaseOf(now.Name) != phaseNew || !r.listIsKnown(s) {
+		return now, false
+	}
+	now.Name = r.present.name
+	return now, true
+}
+
+// listIsKnown reports whether all sets except this one have this server's list now, or one of them has been
+// opened by it.
+func (r *router) listIsKnown(but *set) bool {
+	all := true
+	for _, s := range r.present.sets {
+		if s == but {
+			continue
+		}
+		if s.Members().Shows(func(name string) bool { return name == r.present.name }) {
+			return true
+		}
+		all = all && s.Members().Shows(func(name string) bool { return name == claimedMap+r.present.name })
+	}
+	return all
+}
+
+// otherList reports whether a set shows that its servers have a different list of node sets.
+func (r *router) otherList() bool {
+	return slices.ContainsFunc(r.sets, func(s *set) bool { return s.Members().OtherList() })
+}
+
+// winner returns the set to which the resource belongs. All slots of a resource are on the resource's set,
+// where a node knows which of them an idempotency key has (rule 29).
 func (n nodeSets) winner(resource string) *set {
 	if len(n.sets) == 1 {
 		return n.sets[0]
@@ -183,13 +244,28 @@ func (n nodeSets) winner(resource string) *set {
 	})
 }
 
+// without returns the sets that are not in the other list, in the same order everywhere.
+func without(sets []*set, other nodeSets) []*set {
+	rest := slices.DeleteFunc(slices.Clone(sets), other.has)
+	slices.SortFunc(rest, byHash)
+	return rest
+}
+
+// byHash orders sets independently of a configuration.
+func byHash(a, b *set) int {
+	return strings.Compare(a.Members().Cluster().Hash, b.Members().Cluster().Hash)
+}
+
 func (n nodeSets) has(s *set) bool { return slices.Contains(n.sets, s) }
 
-// of is the set that may grant the resource now, with its map; nil while the resource
-// moves. The nodes check it: they refuse votes by another map than theirs.
+// of returns the set that may grant the resource now, with its map. It returns nil while the resource moves,
+// or its set is new. The nodes check the map: they refuse votes under another one.
 func (r *router) of(resource string) *redlock.Mapped {
 	from := r.present.winner(resource).Now()
 	if r.next.sets == nil {
+		if r.phaseOf(from.MapName()) == phaseNew {
+			return nil
+		}
 		return from
 	}
 	to := r.next.winner(resource).Now()
@@ -203,7 +279,7 @@ func (r *router) of(resource string) *redlock.Mapped {
 	return nil
 }
 
-// serves reports whether the set has resources as far as is known.
+// serves reports whether the set has resources, as far as this server knows.
 func (r *router) serves(s *set) bool {
 	switch {
 	case r.next.sets == nil:
@@ -214,7 +290,7 @@ func (r *router) serves(s *set) bool {
 	return r.present.has(s)
 }
 
-// taken takes the map of a set.
+// taken handles a set's change of map.
 func (r *router) taken(s *set, m node.Map) {
 	if m.Name != "" {
 		r.sealed.Store(true)
@@ -249,17 +325,35 @@ func (r *router) await(ctx context.Context, resource string) (*redlock.Mapped, e
 		if s := r.of(resource); s != nil {
 			return s, nil
 		}
+		if r.isNew(r.present.winner(resource)) { // perhaps until somebody configures a server
+			return nil, r.withoutSet(ctx, resource)
+		}
 		select {
 		case <-changed:
 		case <-waiting.Done():
-			err := r.present.winner(resource).Unready(ctx, "its node sets are being changed, and the resource moves to another one")
-			err.Resource = resource
-			return nil, err
+			return nil, r.withoutSet(ctx, resource)
 		}
 	}
 }
 
-// At is compose.Resources'.
+// withoutSet returns the error for a resource that no set may grant now.
+func (r *router) withoutSet(ctx context.Context, resource string) error {
+	s, why := r.present.winner(resource), "its node sets are being changed, and the resource moves to another one"
+	if r.isNew(s) {
+		why = newSet
+	}
+	err := s.Unready(ctx, why)
+	err.Resource = resource
+	return err
+}
+
+// isNew reports whether a set was bootstrapped and is not open yet.
+func (r *router) isNew(s *set) bool { return r.phaseOf(s.Now().MapName()) == phaseNew }
+
+// newSet is the reason why a set that was bootstrapped grants nothing yet.
+const newSet = "it is new, and grants once every node set has shown this server's list (FENCELOCK_REDIS_ADDRS)"
+
+// At implements compose.Resources.
 func (r *router) At(ctx context.Context, resource string, f func(compose.Resource) error) error {
 	for {
 		s, err := r.await(ctx, resource)
@@ -273,8 +367,8 @@ func (r *router) At(ctx context.Context, resource string, f func(compose.Resourc
 	}
 }
 
-// outdated reports whether the resource has another set or its set another map. Nodes that
-// refused a vote do not say which: the set is observed.
+// outdated reports whether the resource has another set, or its set another map. Nodes that refuse a vote do
+// not say which map they have, so it observes the set.
 func (r *router) outdated(ctx context.Context, s *redlock.Mapped, resource string) bool {
 	if r.next.sets == nil || ctx.Err() != nil {
 		return false
@@ -285,10 +379,10 @@ func (r *router) outdated(ctx context.Context, s *redlock.Mapped, resource strin
 	return r.of(resource) != s && ctx.Err() == nil
 }
 
-// Rings is compose.Resources'.
+// Rings implements compose.Resources.
 func (r *router) Rings() []*keyring.Ring { return r.ringsBut(nil) }
 
-// ringsBut are the known keys of all sets but one.
+// ringsBut returns the known keys of all sets except one.
 func (r *router) ringsBut(but *set) (rings []*keyring.Ring) {
 	rings = make([]*keyring.Ring, 0, 1) // nearly always one, and then not on the heap
 	for _, s := range r.sets {
@@ -299,7 +393,7 @@ func (r *router) ringsBut(but *set) (rings []*keyring.Ring) {
 	return rings
 }
 
-// ReadRings is compose.Resources'. An id that does not open after it is nobody's (rule 24).
+// ReadRings implements compose.Resources. An id that still does not open belongs to no lease (rule 24).
 func (r *router) ReadRings(ctx context.Context) error {
 	errs := make([]error, len(r.sets))
 	var wg sync.WaitGroup
@@ -313,14 +407,14 @@ func (r *router) ReadRings(ctx context.Context) error {
 	return cmp.Or(errs...)
 }
 
-// Ring is compose.Resources'.
-func (*router) Ring(p *redlock.Part) *keyring.Ring { return p.Ring() }
+// Ring implements compose.Resources.
+func (*router) Ring(p *redlock.Grant) *keyring.Ring { return p.Ring() }
 
-// RetractLater is compose.Resources'.
-func (*router) RetractLater(p *redlock.Part) { p.RetractLater() }
+// RetractLater implements compose.Resources.
+func (*router) RetractLater(p *redlock.Grant) { p.RetractLater() }
 
-// Retract is compose.Resources'.
-func (*router) Retract(p *redlock.Part) { p.Retract() }
+// Retract implements compose.Resources.
+func (*router) Retract(p *redlock.Grant) { p.Retract() }
 
 // weight is the weight of a set for a resource. FNV alone gives similar names similar
 // weights, so its bits are mixed (the finaliser of MurmurHash3).

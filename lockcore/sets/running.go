@@ -11,12 +11,12 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
-// Unaware counts the running servers that do not know the change to Config.Next, and those
-// that do not know the present map either: the first are refused by all nodes once the change
-// has begun, the second once it is taken back. A server counts as running for three seconds
-// after its last heartbeat, and one of a version that does not say what it knows as unaware.
+// Unaware counts the running servers that do not know the change to Config.Next, and those of them that do not
+// know the present map either. All nodes refuse the first kind once the change has begun, and the second kind
+// once it is taken back. A server counts as running for three seconds after its last heartbeat. A server of a
+// version that does not report its maps counts as unaware.
 //
-// Every server that can grant has a heartbeat on a quorum of nodes, so R of each set show it.
+// Every server that can grant sends heartbeats to a quorum of nodes, so R nodes of each set show it.
 func (l *Locker) Unaware(ctx context.Context) (ofChange, ofPresent int, err error) {
 	for _, s := range l.router.sets {
 		servers, err := s.servers(ctx)
@@ -38,7 +38,7 @@ func (l *Locker) Unaware(ctx context.Context) (ofChange, ofPresent int, err erro
 	return ofChange, ofPresent, nil
 }
 
-// knownTo are the names of the maps that a server with this id on the set's nodes knows.
+// knownTo returns the names of the maps that a server with this id on the set's nodes knows.
 func (s *set) knownTo(server string) []string {
 	const drawn = 12 // the random part of the id
 	if len(server) <= drawn {
@@ -47,7 +47,7 @@ func (s *set) knownTo(server string) []string {
 	return strings.Split(server[drawn+1:], "-")
 }
 
-// servers are the ids of the running servers, as at least R nodes show them.
+// servers returns the ids of the running servers, as at least R nodes show them.
 func (s *set) servers(ctx context.Context) (all []string, err error) {
 	var (
 		mu     sync.Mutex

@@ -91,7 +91,7 @@ func (w *wire) Submit(op *node.Op, i int, sink node.Sink) {
 type arena struct {
 	*testing.T
 	models  []*nodetest.Model
-	servers []*sets.Locker
+	servers []*locker
 	wires   [][]*wire // by server, node
 }
 
@@ -111,7 +111,7 @@ func newArena(t *testing.T, n, servers int) (*arena, func()) {
 			ws = append(ws, w)
 			nodes = append(nodes, w)
 		}
-		l, err := sets.New(sets.Config{New: true, MaxTTL: time.Minute, NodeTimeout: 50 * time.Millisecond}, nodes)
+		l, err := newLocker(sets.Config{New: true, MaxTTL: time.Minute, NodeTimeout: 50 * time.Millisecond}, nodes)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +145,7 @@ func (a *arena) on(resource string) (on []int) {
 	return on
 }
 
-func (a *arena) must(l *sets.Locker, req lockcore.AcquireRequest) lockcore.Lease {
+func (a *arena) must(l *locker, req lockcore.Request) lockcore.Lease {
 	a.Helper()
 	lease, err := l.Acquire(a.Context(), req)
 	if err != nil {
@@ -177,13 +177,13 @@ func TestBrokenWhereAnothersVoteStands(t *testing.T) {
 		holder, other, operator := a.servers[0], a.servers[1], a.servers[2]
 		a.cut(true, 3) // node 3 knows less than was given
 		for range 3 {
-			a.must(holder, lockcore.AcquireRequest{Resource: "r", TTL: time.Second})
+			a.must(holder, lockcore.Request{Resource: "r", TTL: time.Second})
 			time.Sleep(2 * time.Second)
 		}
-		lease := a.must(holder, lockcore.AcquireRequest{Resource: "r", TTL: 30 * time.Second})
+		lease := a.must(holder, lockcore.Request{Resource: "r", TTL: 30 * time.Second})
 		a.cut(false, 3)
 		a.wires[1][2].delay(node.OpRetract) // the vote of an attempt that failed stays for a moment
-		if _, err := other.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", TTL: 30 * time.Second}); !errors.Is(err, lockcore.ErrHeld) {
+		if _, err := other.Acquire(t.Context(), lockcore.Request{Resource: "r", TTL: 30 * time.Second}); !errors.Is(err, lockcore.ErrHeld) {
 			t.Fatal(err)
 		}
 		if on := a.on("r"); len(on) != 3 {
@@ -210,10 +210,10 @@ func TestBreakLooksAgain(t *testing.T) {
 		holder, operator := a.servers[0], a.servers[1]
 		a.cut(true, 2) // node 2 knows less than was given
 		for range 3 {
-			a.must(holder, lockcore.AcquireRequest{Resource: "r", TTL: time.Second})
+			a.must(holder, lockcore.Request{Resource: "r", TTL: time.Second})
 			time.Sleep(2 * time.Second)
 		}
-		lease := a.must(holder, lockcore.AcquireRequest{Resource: "r", TTL: 60 * time.Second})
+		lease := a.must(holder, lockcore.Request{Resource: "r", TTL: 60 * time.Second})
 		a.cut(false, 2)
 		third := a.models[2]
 		owner, epoch := third.Apply(node.Op{Kind: node.OpRead, Resource: "r"}).Owner, node.Epoch(operator.Status().Nodes[2].Epoch)
@@ -253,10 +253,10 @@ func TestBreakReadsTheCounters(t *testing.T) {
 		holder, operator := a.servers[0], a.servers[1]
 		a.cut(true, 2)
 		for range 3 {
-			a.must(holder, lockcore.AcquireRequest{Resource: "r", TTL: time.Second})
+			a.must(holder, lockcore.Request{Resource: "r", TTL: time.Second})
 			time.Sleep(2 * time.Second)
 		}
-		lease := a.must(holder, lockcore.AcquireRequest{Resource: "r", TTL: 60 * time.Second})
+		lease := a.must(holder, lockcore.Request{Resource: "r", TTL: 60 * time.Second})
 		a.cut(false, 2)
 		second, third := a.models[1], a.models[2]
 		owner, epoch := third.Apply(node.Op{Kind: node.OpRead, Resource: "r"}).Owner, node.Epoch(operator.Status().Nodes[1].Epoch)
@@ -282,7 +282,7 @@ func TestBundleFoundAtItsEnd(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			a, stop := newArena(t, 3, 1)
 			defer stop()
-			req := lockcore.AcquireRequest{Resources: []string{"a", "b", "c"}, TTL: time.Second, IdempotencyKey: "k"}
+			req := lockcore.Request{Resources: []string{"a", "b", "c"}, TTL: time.Second, IdempotencyKey: "k"}
 			a.must(a.servers[0], req)
 			time.Sleep(wait)
 			if again, err := a.servers[0].Acquire(t.Context(), req); err == nil && again.Validity <= 0 {
@@ -300,7 +300,7 @@ func TestKeyUsedAgain(t *testing.T) {
 		a, stop := newArena(t, 3, 2)
 		defer stop()
 		l := a.servers[0]
-		req := lockcore.AcquireRequest{Resource: "r", TTL: 30 * time.Second, IdempotencyKey: "k"}
+		req := lockcore.Request{Resource: "r", TTL: 30 * time.Second, IdempotencyKey: "k"}
 		a.cut(true, 3) // a minority is unreachable
 		first := a.must(l, req)
 		a.cut(false, 3)
@@ -312,7 +312,7 @@ func TestKeyUsedAgain(t *testing.T) {
 		at := time.Now()
 		time.Sleep(300 * time.Millisecond)
 		a.cut(false, 1)
-		third, err := a.servers[1].Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", TTL: 30 * time.Second})
+		third, err := a.servers[1].Acquire(t.Context(), lockcore.Request{Resource: "r", TTL: 30 * time.Second})
 		if err == nil {
 			t.Errorf("token %d is valid for another %s, and token %d was granted for %s",
 				second.Token, second.Validity-time.Since(at), third.Token, third.Validity)
@@ -339,7 +339,7 @@ func TestRetractionOfAVoteThatAnExtendCounts(t *testing.T) {
 				return 0
 			}
 		})
-		lease := a.must(l, lockcore.AcquireRequest{Resource: "r", TTL: 10 * time.Second, IdempotencyKey: "k"})
+		lease := a.must(l, lockcore.Request{Resource: "r", TTL: 10 * time.Second, IdempotencyKey: "k"})
 		a.cut(true, 1)
 		time.Sleep(8 * time.Second)
 		more, err := l.Extend(t.Context(), lease.ID, 10*time.Second)
@@ -354,7 +354,7 @@ func TestRetractionOfAVoteThatAnExtendCounts(t *testing.T) {
 			}
 		})
 		a.cut(false, 1)
-		third, err := a.servers[1].Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", TTL: 30 * time.Second})
+		third, err := a.servers[1].Acquire(t.Context(), lockcore.Request{Resource: "r", TTL: 30 * time.Second})
 		if err == nil {
 			t.Errorf("token %d is valid for another %s, and token %d was granted", lease.Token, more.Validity-time.Since(at), third.Token)
 		}
@@ -368,8 +368,8 @@ func TestBundleRetriedUnderItsKey(t *testing.T) {
 		a, stop := newArena(t, 3, 2)
 		defer stop()
 		l := a.servers[0]
-		other := a.must(a.servers[1], lockcore.AcquireRequest{Resource: "b", TTL: 30 * time.Second})
-		req := lockcore.AcquireRequest{Resources: []string{"a", "b"}, TTL: 30 * time.Second, IdempotencyKey: "k"}
+		other := a.must(a.servers[1], lockcore.Request{Resource: "b", TTL: 30 * time.Second})
+		req := lockcore.Request{Resources: []string{"a", "b"}, TTL: 30 * time.Second, IdempotencyKey: "k"}
 		// node 3 gets the acquire of "a" only after its retraction: a slow connection
 		a.cut(true, 3)
 		a.wires[0][2].set(func() {
@@ -395,7 +395,7 @@ func TestBundleRetriedUnderItsKey(t *testing.T) {
 		at := time.Now()
 		time.Sleep(300 * time.Millisecond)
 		a.cut(false, 1)
-		third, err := a.servers[1].Acquire(t.Context(), lockcore.AcquireRequest{Resource: "a", TTL: 30 * time.Second})
+		third, err := a.servers[1].Acquire(t.Context(), lockcore.Request{Resource: "a", TTL: 30 * time.Second})
 		if err == nil {
 			t.Errorf("the bundle is valid for another %s, and a was granted with token %d for %s",
 				bundle.Validity-time.Since(at), third.Token, third.Validity)
@@ -409,8 +409,8 @@ func TestTwoAttemptsAtABundle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, stop := newArena(t, 3, 2)
 		defer stop()
-		other := a.must(a.servers[1], lockcore.AcquireRequest{Resource: "b", TTL: 30 * time.Second})
-		req := lockcore.AcquireRequest{Resources: []string{"a", "b"}, TTL: 30 * time.Second, IdempotencyKey: "k", Wait: 20 * time.Second}
+		other := a.must(a.servers[1], lockcore.Request{Resource: "b", TTL: 30 * time.Second})
+		req := lockcore.Request{Resources: []string{"a", "b"}, TTL: 30 * time.Second, IdempotencyKey: "k", Wait: 20 * time.Second}
 		ctx, gone := context.WithCancel(t.Context())
 		firstDone := make(chan error, 1)
 		go func() { _, err := a.servers[0].Acquire(ctx, req); firstDone <- err }()
@@ -440,7 +440,7 @@ func TestTwoAttemptsAtABundle(t *testing.T) {
 		if got.err != nil {
 			t.Fatal(got.err)
 		}
-		third, err := a.servers[0].Acquire(t.Context(), lockcore.AcquireRequest{Resource: "a", TTL: 30 * time.Second})
+		third, err := a.servers[0].Acquire(t.Context(), lockcore.Request{Resource: "a", TTL: 30 * time.Second})
 		if err == nil {
 			t.Errorf("the bundle %+v is valid for another %s, and a was granted with token %d for %s",
 				got.lease.Parts, got.lease.Validity-time.Since(got.at), third.Token, third.Validity)
@@ -455,7 +455,7 @@ func TestBundleBegunAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, stop := newArena(t, 3, 2)
 		defer stop()
-		b := a.must(a.servers[1], lockcore.AcquireRequest{Resource: "b", TTL: 30 * time.Second})
+		b := a.must(a.servers[1], lockcore.Request{Resource: "b", TTL: 30 * time.Second})
 		slow := a.wires[0][2]
 		slow.set(func() { // node 3 is 5 ms slower for extends
 			slow.hook = func(op node.Op) time.Duration {
@@ -465,7 +465,7 @@ func TestBundleBegunAnew(t *testing.T) {
 				return 0
 			}
 		})
-		req := lockcore.AcquireRequest{Resources: []string{"a", "b"}, TTL: 10 * time.Second, IdempotencyKey: "k", Wait: 25 * time.Second}
+		req := lockcore.Request{Resources: []string{"a", "b"}, TTL: 10 * time.Second, IdempotencyKey: "k", Wait: 25 * time.Second}
 		type res struct {
 			lease lockcore.Lease
 			err   error
@@ -501,7 +501,7 @@ func TestBundleBegunAnew(t *testing.T) {
 		}
 		time.Sleep(500 * time.Millisecond)
 		fails.set(func() { fails.hook, fails.down = nil, false })
-		third, err := a.servers[1].Acquire(t.Context(), lockcore.AcquireRequest{Resource: "a", TTL: 30 * time.Second})
+		third, err := a.servers[1].Acquire(t.Context(), lockcore.Request{Resource: "a", TTL: 30 * time.Second})
 		if err == nil {
 			t.Errorf("the bundle is valid for another %s, and a was granted with token %d", got.lease.Validity-time.Since(got.at), third.Token)
 		}
@@ -514,7 +514,7 @@ func TestDroppedPartStaysFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, stop := newArena(t, 3, 2)
 		defer stop()
-		a.must(a.servers[1], lockcore.AcquireRequest{Resource: "b", TTL: 50 * time.Second})
+		a.must(a.servers[1], lockcore.Request{Resource: "b", TTL: 50 * time.Second})
 		extended := make(chan struct{}, 8)
 		for _, w := range a.wires[0][1:] {
 			w.set(func() {
@@ -531,7 +531,7 @@ func TestDroppedPartStaysFree(t *testing.T) {
 		defer gone()
 		done := make(chan error, 1)
 		go func() {
-			_, err := a.servers[0].Acquire(ctx, lockcore.AcquireRequest{Resources: []string{"a", "b"}, TTL: 30 * time.Second, Wait: 40 * time.Second})
+			_, err := a.servers[0].Acquire(ctx, lockcore.Request{Resources: []string{"a", "b"}, TTL: 30 * time.Second, Wait: 40 * time.Second})
 			done <- err
 		}()
 		<-extended
@@ -540,7 +540,7 @@ func TestDroppedPartStaysFree(t *testing.T) {
 			t.Error(err)
 		}
 		time.Sleep(25 * time.Second)
-		if _, err := a.servers[1].Acquire(t.Context(), lockcore.AcquireRequest{Resource: "a", TTL: time.Second}); err != nil {
+		if _, err := a.servers[1].Acquire(t.Context(), lockcore.Request{Resource: "a", TTL: time.Second}); err != nil {
 			t.Errorf("a is free for 25 s, and yet: %v", err)
 		}
 	})
@@ -552,8 +552,8 @@ func TestTwoAttemptsAtABundleOnOneNode(t *testing.T) {
 		a, stop := newArena(t, 1, 1)
 		defer stop()
 		l := a.servers[0]
-		other := a.must(l, lockcore.AcquireRequest{Resource: "b", TTL: 30 * time.Second})
-		req := lockcore.AcquireRequest{Resources: []string{"a", "b"}, TTL: 30 * time.Second, IdempotencyKey: "k", Wait: 20 * time.Second}
+		other := a.must(l, lockcore.Request{Resource: "b", TTL: 30 * time.Second})
+		req := lockcore.Request{Resources: []string{"a", "b"}, TTL: 30 * time.Second, IdempotencyKey: "k", Wait: 20 * time.Second}
 		ctx, gone := context.WithCancel(t.Context())
 		firstDone := make(chan error, 1)
 		go func() { _, err := l.Acquire(ctx, req); firstDone <- err }()
@@ -573,7 +573,7 @@ func TestTwoAttemptsAtABundleOnOneNode(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := <-second
-		third, err := l.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "a", TTL: 30 * time.Second})
+		third, err := l.Acquire(t.Context(), lockcore.Request{Resource: "a", TTL: 30 * time.Second})
 		if err == nil {
 			t.Errorf("%+v valid for %s, and a was granted with token %d", got.Parts, got.Validity, third.Token)
 		}
@@ -588,7 +588,7 @@ func TestServersWithOtherMaxTTL(t *testing.T) {
 		for i := range 3 {
 			models = append(models, nodetest.NewModel(nodetest.ModelOptions{Name: fmt.Sprintf("n%d", i+1)}))
 		}
-		start := func(maxTTL time.Duration) *sets.Locker {
+		start := func(maxTTL time.Duration) *locker {
 			var nodes []node.Node
 			for _, m := range models {
 				nodes = append(nodes, &wire{Model: m})
@@ -597,7 +597,7 @@ func TestServersWithOtherMaxTTL(t *testing.T) {
 		}
 		long, short := start(60*time.Second), start(10*time.Second)
 		time.Sleep(2 * time.Minute)
-		lease, err := long.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", TTL: 60 * time.Second})
+		lease, err := long.Acquire(t.Context(), lockcore.Request{Resource: "r", TTL: 60 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -606,7 +606,7 @@ func TestServersWithOtherMaxTTL(t *testing.T) {
 			m.Restart(false)
 		}
 		time.Sleep(15 * time.Second)
-		third, err := short.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r"})
+		third, err := short.Acquire(t.Context(), lockcore.Request{Resource: "r"})
 		if err == nil {
 			t.Errorf("token %d is valid for another %s, and token %d was granted", lease.Token, lease.Validity-time.Since(at), third.Token)
 		}
@@ -636,7 +636,7 @@ func TestEpochAfterAClockWasSetBack(t *testing.T) {
 		}
 		l := running(t, sets.Config{MaxTTL: 10 * time.Second, DefaultTTL: 5 * time.Second}, nodes)
 		time.Sleep(5 * time.Second)
-		if _, err := l.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r"}); err != nil {
+		if _, err := l.Acquire(t.Context(), lockcore.Request{Resource: "r"}); err != nil {
 			t.Fatal(err)
 		}
 		for _, m := range models {
@@ -644,7 +644,7 @@ func TestEpochAfterAClockWasSetBack(t *testing.T) {
 		}
 		time.Sleep(30 * time.Minute)
 		s := l.Status()
-		_, err := l.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r"})
+		_, err := l.Acquire(t.Context(), lockcore.Request{Resource: "r"})
 		if err != nil {
 			t.Errorf("half an hour later, ready=%v with %d nodes voting: %v", s.Ready, s.Voting, err)
 		}
@@ -679,16 +679,16 @@ func TestOneFalseEpoch(t *testing.T) {
 		t.Cleanup(func() { time.Sleep(time.Second) }) // for what is on its way
 		l := running(t, sets.Config{New: true}, nodes)
 		time.Sleep(5 * time.Second)
-		if _, err := l.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r1"}); err != nil {
+		if _, err := l.Acquire(t.Context(), lockcore.Request{Resource: "r1"}); err != nil {
 			t.Fatal(err)
 		}
 		bad.lie = true
-		_, err := l.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r1"}) // is held
+		_, err := l.Acquire(t.Context(), lockcore.Request{Resource: "r1"}) // is held
 		if err == nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Hour)
-		if _, err = l.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r3"}); err != nil {
+		if _, err = l.Acquire(t.Context(), lockcore.Request{Resource: "r3"}); err != nil {
 			t.Errorf("an hour later, ready=%v: %v", l.Status().Ready, err)
 		}
 	})

@@ -34,12 +34,12 @@ func kept(t *testing.T, models []*nodetest.Model) (secrets []node.Secrets) {
 // A node that restarts empty gets the secret back with its admission, and leases
 // live through the restart of every node, one after the other.
 func TestSecretOutlivesRestarts(t *testing.T) {
-	clockCluster(t, 3, func(t *testing.T, l *sets.Locker, models []*nodetest.Model, _ *jumps) { //nolint:thelper // it is the test itself
+	clockCluster(t, 3, func(t *testing.T, l *locker, models []*nodetest.Model, _ *jumps) { //nolint:thelper // it is the test itself
 		before := kept(t, models)
 		if before[0] == "" || before[1] != before[0] || before[2] != before[0] {
 			t.Fatalf("after the bootstrap the nodes keep %s", before)
 		}
-		lease, err := l.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", TTL: 10 * time.Second})
+		lease, err := l.Acquire(t.Context(), lockcore.Request{Resource: "r", TTL: 10 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,9 +63,9 @@ func TestSecretOutlivesRestarts(t *testing.T) {
 // After the loss of every node the cluster has another secret, and no id from
 // before is taken.
 func TestABootstrapDrawsAnotherSecret(t *testing.T) {
-	clockCluster(t, 3, func(t *testing.T, l *sets.Locker, models []*nodetest.Model, _ *jumps) { //nolint:thelper // it is the test itself
+	clockCluster(t, 3, func(t *testing.T, l *locker, models []*nodetest.Model, _ *jumps) { //nolint:thelper // it is the test itself
 		before := kept(t, models)
-		lease, err := l.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", TTL: 10 * time.Second})
+		lease, err := l.Acquire(t.Context(), lockcore.Request{Resource: "r", TTL: 10 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,9 +85,9 @@ func TestABootstrapDrawsAnotherSecret(t *testing.T) {
 // A rotation reaches a node that was unreachable, and ends no lease; the second one is
 // refused while a lease of the first secret may live.
 func TestRotateSecret(t *testing.T) {
-	clockCluster(t, 3, func(t *testing.T, l *sets.Locker, models []*nodetest.Model, _ *jumps) { //nolint:thelper // it is the test itself
+	clockCluster(t, 3, func(t *testing.T, l *locker, models []*nodetest.Model, _ *jumps) { //nolint:thelper // it is the test itself
 		ctx := t.Context()
-		first, err := l.Acquire(ctx, lockcore.AcquireRequest{Resource: "a", TTL: 10 * time.Second})
+		first, err := l.Acquire(ctx, lockcore.Request{Resource: "a", TTL: 10 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +104,7 @@ func TestRotateSecret(t *testing.T) {
 		}
 		models[2].SetReplica(false)
 		time.Sleep(5 * time.Second)
-		second, err := l.Acquire(ctx, lockcore.AcquireRequest{Resource: "b", TTL: 10 * time.Second})
+		second, err := l.Acquire(ctx, lockcore.Request{Resource: "b", TTL: 10 * time.Second})
 		if err != nil || second.ID[:6] == first.ID[:6] { // version and key
 			t.Fatalf("the new secret does not seal: %v", err)
 		}
@@ -140,7 +140,7 @@ func TestRotateSecret(t *testing.T) {
 // A server that is out of touch with the nodes does not say of an id whose key it
 // does not know that its lease has ended: the secret may have been replaced since.
 func TestUnknownKeyWithoutAQuorum(t *testing.T) {
-	clockCluster(t, 3, func(t *testing.T, l *sets.Locker, models []*nodetest.Model, _ *jumps) { //nolint:thelper // it is the test itself
+	clockCluster(t, 3, func(t *testing.T, l *locker, models []*nodetest.Model, _ *jumps) { //nolint:thelper // it is the test itself
 		foreign := newForeignID(t)
 		if _, err := l.Lease(t.Context(), foreign); !errors.Is(err, lockcore.ErrNotHeld) {
 			t.Errorf("another cluster's: %v", err)
@@ -173,7 +173,7 @@ func TestKeysThatComeWhileAnIDIsOpened(t *testing.T) {
 			return keys
 		}}, []node.Node{nodetest.NewModel(nodetest.ModelOptions{})})
 		time.Sleep(5 * time.Second)
-		lease, err := l.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", TTL: 30 * time.Second})
+		lease, err := l.Acquire(t.Context(), lockcore.Request{Resource: "r", TTL: 30 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -243,7 +243,7 @@ func (k *keeper) Admit(ctx context.Context, a node.Admission) error {
 }
 
 // keepers is a running cluster of them.
-func keepers(t *testing.T, test func(t *testing.T, l *sets.Locker, nodes []*keeper)) {
+func keepers(t *testing.T, test func(t *testing.T, l *locker, nodes []*keeper)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		var all []*keeper
@@ -261,7 +261,7 @@ func keepers(t *testing.T, test func(t *testing.T, l *sets.Locker, nodes []*keep
 // A rejoin brings the secret with it: a node that votes without it for a moment
 // would not count for the quorum that keeps it.
 func TestARejoinCarriesTheSecret(t *testing.T) {
-	keepers(t, func(t *testing.T, _ *sets.Locker, nodes []*keeper) { //nolint:thelper // it is the test itself
+	keepers(t, func(t *testing.T, _ *locker, nodes []*keeper) { //nolint:thelper // it is the test itself
 		nodes[0].Restart(false)
 		time.Sleep(time.Minute)
 		nodes[0].mu.Lock()
@@ -275,7 +275,7 @@ func TestARejoinCarriesTheSecret(t *testing.T) {
 // A node that was out of reach during a rotation, and stayed admitted, is given the
 // new secret by the servers.
 func TestARotationReachesWhoMissedIt(t *testing.T) {
-	keepers(t, func(t *testing.T, l *sets.Locker, nodes []*keeper) { //nolint:thelper // it is the test itself
+	keepers(t, func(t *testing.T, l *locker, nodes []*keeper) { //nolint:thelper // it is the test itself
 		nodes[0].cut.Store(true)
 		time.Sleep(time.Second)
 		if err := l.RotateSecret(t.Context(), false); err != nil {
@@ -293,9 +293,9 @@ func TestARotationReachesWhoMissedIt(t *testing.T) {
 // secret of its own would take the place of the only one that a quorum has: a node keeps two.
 func TestARotationThatFailedIsRepeated(t *testing.T) {
 	for _, force := range []bool{false, true} {
-		keepers(t, func(t *testing.T, l *sets.Locker, nodes []*keeper) { //nolint:thelper // it is the test itself
+		keepers(t, func(t *testing.T, l *locker, nodes []*keeper) { //nolint:thelper // it is the test itself
 			all := []*nodetest.Model{nodes[0].Model, nodes[1].Model, nodes[2].Model}
-			lease, err := l.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", TTL: 10 * time.Second})
+			lease, err := l.Acquire(t.Context(), lockcore.Request{Resource: "r", TTL: 10 * time.Second})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -336,7 +336,7 @@ func newForeignID(t *testing.T) string {
 	}
 	l := running(t, sets.Config{New: true, Keys: func() *keyring.Ring { return keys }}, []node.Node{nodetest.NewModel(nodetest.ModelOptions{})})
 	time.Sleep(5 * time.Second)
-	lease, err := l.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r"})
+	lease, err := l.Acquire(t.Context(), lockcore.Request{Resource: "r"})
 	if err != nil {
 		t.Fatal(err)
 	}

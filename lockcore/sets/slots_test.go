@@ -13,22 +13,22 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore"
-	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
 // slotsOf asks for one of n slots of "jobs".
-func slotsOf(n int) lockcore.AcquireRequest {
-	return lockcore.AcquireRequest{Resource: "jobs", Slots: n, TTL: time.Minute}
+func slotsOf(n int) lockcore.Request {
+	return lockcore.Request{Resource: "jobs", Slots: n, TTL: time.Minute}
 }
 
 // underKey is the request under an idempotency key.
-func underKey(key string, req lockcore.AcquireRequest) lockcore.AcquireRequest {
+func underKey(key string, req lockcore.Request) lockcore.Request {
 	req.IdempotencyKey = key
 	return req
 }
 
-func (a *arena) release(l *sets.Locker, leases ...lockcore.Lease) {
+func (a *arena) release(l *locker, leases ...lockcore.Lease) {
 	a.Helper()
 	for _, lease := range leases {
 		if err := l.Release(a.Context(), lease.ID); err != nil {
@@ -149,7 +149,7 @@ func TestKeyFindsItsSlot(t *testing.T) {
 		}
 		a.release(a.servers[0], own)
 		a.release(a.servers[0], a.must(a.servers[1], underKey("key", slotsOf(5))))
-		if _, err := a.servers[0].Acquire(a.Context(), underKey("key", lockcore.AcquireRequest{Resource: "other"})); err != nil {
+		if _, err := a.servers[0].Acquire(a.Context(), underKey("key", lockcore.Request{Resource: "other"})); err != nil {
 			a.Errorf("the key after its release: %v", err)
 		}
 		if _, err := a.servers[0].Acquire(a.Context(), underKey("key", slotsOf(5))); !errors.Is(err, lockcore.ErrIdempotencyMismatch) {
@@ -312,7 +312,7 @@ func TestSlotsOutliveALostQuorum(t *testing.T) {
 
 func TestSlotsThatAreRefused(t *testing.T) {
 	inArena(t, 3, 1, func(a *arena) {
-		for _, req := range []lockcore.AcquireRequest{
+		for _, req := range []lockcore.Request{
 			{Resource: "jobs", Slots: -1}, {Resource: "jobs", Slots: lockcore.MaxSlots + 1}, {Resource: "jobs#slot2", Slots: 2},
 			{Resources: []string{"a", "b"}, Slots: 2}, {Resource: string(make([]byte, 0, 256)) + fmt.Sprintf("%0256d", 7), Slots: 2},
 		} {
@@ -328,6 +328,7 @@ func TestSlotsThatAreRefused(t *testing.T) {
 func TestSlotsUnderFaults(t *testing.T) { slotsUnderFaults(t, 0, 8, 5) }
 
 func TestSoakSlotsUnderFaults(t *testing.T) {
+	testenv.Soak(t, "a fault of slots that four longer seeds have")
 	for seed := range uint64(4) {
 		slotsUnderFaults(t, seed, 12, 15)
 	}
@@ -417,7 +418,7 @@ func TestWriterTakesAllSlots(t *testing.T) {
 			}
 		}
 		var all sync.WaitGroup
-		work := func(server *sets.Locker, req lockcore.AcquireRequest, r, w int, done *int) {
+		work := func(server *locker, req lockcore.Request, r, w int, done *int) {
 			req.TTL, req.Wait = 20*time.Second, 5*time.Minute
 			for range 10 {
 				lease := a.must(server, req)
@@ -435,7 +436,7 @@ func TestWriterTakesAllSlots(t *testing.T) {
 		}
 		for i := range 2 {
 			all.Go(func() {
-				work(a.servers[i], lockcore.AcquireRequest{Resources: lockcore.SlotNames("jobs", n)}, 0, 1, &writes)
+				work(a.servers[i], lockcore.Request{Resources: lockcore.SlotNames("jobs", n)}, 0, 1, &writes)
 			})
 		}
 		began := time.Now()

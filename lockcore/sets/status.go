@@ -1,24 +1,25 @@
 package sets
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// SetStatus is how far a node set is in a change to Config.Next.
+// SetStatus is the progress of a node set in a change to Config.Next.
 type SetStatus struct {
 	Nodes []string
-	// Present and Next say in which of the two maps the set is.
+	// Present and Next report in which of the two maps the set is.
 	Present, Next bool
-	// Map says by which map its nodes vote: "present", "moving", "next", "closed" (it was
-	// bootstrapped during the change) or "unknown" (of another change).
+	// Map says under which map its nodes vote: "present", "new" (it was bootstrapped, and not every set has
+	// shown the list), "moving", "next", "closed" (it was bootstrapped during the change) or "unknown" (of
+	// another change, or of another list).
 	Map    string
 	Status lockcore.ClusterStatus
 }
 
-// Generation is the largest generation of the maps of the sets, as last observed: what a
-// change is planned from.
+// Generation is the largest generation of the sets' maps, as last observed. A change is planned from it.
 func (l *Locker) Generation() int64 {
 	largest := l.router.generation.Load()
 	for _, s := range l.router.sets {
@@ -27,14 +28,14 @@ func (l *Locker) Generation() int64 {
 	return largest
 }
 
-// Sets are all sets of both maps, as their nodes were last observed.
+// Sets returns all sets of both maps, as their nodes were last observed.
 func (l *Locker) Sets() []SetStatus {
 	sets := make([]SetStatus, len(l.router.sets))
 	for i, s := range l.router.sets {
 		sets[i] = SetStatus{
 			Present: l.router.present.has(s), Next: l.router.next.has(s), Status: s.Members().Status(),
 			Map: [...]string{
-				phaseUnknown: "unknown", phaseClosed: "closed", phasePresent: "present", phaseMoving: "moving", phaseNext: "next",
+				phaseUnknown: "unknown", phaseNew: "new", phaseClosed: "closed", phasePresent: "present", phaseMoving: "moving", phaseNext: "next",
 			}[l.router.phaseOf(s.Members().Map().Name)],
 		}
 		for _, n := range s.Nodes() {
@@ -44,13 +45,33 @@ func (l *Locker) Sets() []SetStatus {
 	return sets
 }
 
-// Move is a share of the resources that gets another set.
+// Moving counts the locks that a change to Config.Next would carry now, as one node of each
+// present set shows them. It changes nothing.
+func (l *Locker) Moving(ctx context.Context) (locks int, err error) {
+	if l.router.next.sets == nil {
+		return 0, ErrNoNext
+	}
+	for _, s := range l.router.present.sets {
+		listed, err := s.Members().ListLocks(ctx)
+		if err != nil {
+			return 0, s.Failed(err)
+		}
+		for _, lock := range listed {
+			if l.router.present.winner(lock.Resource) == s && l.router.next.winner(lock.Resource) != s {
+				locks++
+			}
+		}
+	}
+	return locks, nil
+}
+
+// Move is a share of the resources that moves to another set.
 type Move struct {
-	From, To int // of Sets
+	From, To int // indexes into Sets
 	Share    float64
 }
 
-// Moves are the shares of the resources that change their set, measured on many names.
+// Moves returns the shares of the resources that move, estimated from many names.
 func (l *Locker) Moves() (moves []Move) {
 	if l.router.next.sets == nil {
 		return nil

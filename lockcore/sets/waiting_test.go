@@ -8,7 +8,6 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/redlock"
-	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
 // Requests that wait are seen to lack a quorum while they wait, and not only when
@@ -45,14 +44,14 @@ func TestWaitersWithoutQuorum(t *testing.T) {
 				server := a.servers[0]
 				var held lockcore.Lease
 				if c.held {
-					held = a.must(server, lockcore.AcquireRequest{Resource: "r", TTL: time.Minute})
+					held = a.must(server, lockcore.Request{Resource: "r", TTL: time.Minute})
 				} else {
 					c.starve(a)
 				}
 				granted := make(chan lockcore.Lease, 3)
 				for range 3 {
 					go func() {
-						lease := a.must(server, lockcore.AcquireRequest{Resource: "r", TTL: 10 * time.Second, Wait: 5 * time.Minute})
+						lease := a.must(server, lockcore.Request{Resource: "r", TTL: 10 * time.Second, Wait: 5 * time.Minute})
 						granted <- lease
 						_ = server.Release(t.Context(), lease.ID)
 					}()
@@ -86,7 +85,7 @@ func TestWaitersWithoutQuorum(t *testing.T) {
 	}
 }
 
-func wantWaiting(t *testing.T, when string, l *sets.Locker, want redlock.Waiting) {
+func wantWaiting(t *testing.T, when string, l *locker, want redlock.Waiting) {
 	t.Helper()
 	if got := l.Waiting()[0]; got != want {
 		t.Errorf("%s: %+v, want %+v", when, got, want)
@@ -117,7 +116,7 @@ func TestAFreeResourceNeedsNoTicket(t *testing.T) {
 				}
 			})
 		}
-		server, waits := a.servers[0], lockcore.AcquireRequest{Resource: "r", TTL: 30 * time.Second, Wait: time.Minute}
+		server, waits := a.servers[0], lockcore.Request{Resource: "r", TTL: 30 * time.Second, Wait: time.Minute}
 		held := a.must(server, waits)
 		want("the resource was free", 1, false)
 		granted := make(chan lockcore.Lease)

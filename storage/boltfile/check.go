@@ -12,21 +12,23 @@ import (
 // maxDepth is deeper than any tree of buckets and pages that fits into a file.
 const maxDepth = 64
 
-// errTime ends a check whose time is over.
+// errTime ends a check when its time limit has passed.
 var errTime = errors.New("the time is over")
 
-// Check reads a bbolt file, page by page and without mapping it, and returns
-// an error unless it is as bbolt v1 leaves it after a transaction: both meta
-// pages are whole; every page in use is inside the file and names itself; no
-// page is used twice, nor both used and free; the entries of a page lie one
-// behind the other inside it, with rising keys, of which the first is the one
-// that the page above has and all are below the next one there.
+// Check reads a bbolt file page by page, without mapping it. It returns an error unless the file's structure
+// is the one that bbolt v1 leaves after a transaction:
 //
-// It does not see a change of a key's or a value's text that keeps the keys'
-// order (Seal does), nor pages that are neither used nor free, which only cost
-// space. The file must not be written meanwhile. Without a limit it reads all
-// pages in use; with one it stops after that time and returns how much of the
-// pages it saw, 0 to 1.
+//   - Both meta pages are whole.
+//   - Every page in use is inside the file and contains its own number.
+//   - No page is used twice, or is both used and free.
+//   - The entries of a page follow each other without gaps, inside the page, with rising keys.
+//   - The first key of a page equals its key in the parent page, and all its keys are below the
+//     parent's next key.
+//
+// Check does not see a change in a key or value that keeps the order of keys (Seal does). Nor does it see
+// pages that are neither used nor free, which only cost space. The file must not be written meanwhile. Without
+// a limit, Check reads all pages in use. With a limit, it stops after that time. It returns the part of the
+// pages that it read, 0 to 1.
 func Check(file *os.File, limit time.Duration) (checked float64, err error) {
 	info, err := file.Stat()
 	if err != nil {
@@ -47,12 +49,12 @@ func Check(file *os.File, limit time.Duration) (checked float64, err error) {
 	return 1, err
 }
 
-// checker walks the pages of a file from its root.
+// checker visits the pages of a file, from the root down.
 type checker struct {
 	file  io.ReaderAt
 	meta  meta
 	seen  []bool // pages that are used or free
-	count uint64 // of them
+	count uint64 // number of pages marked in seen
 	until time.Time
 }
 
@@ -65,7 +67,7 @@ func (c *checker) all() error {
 	return c.tree(c.meta.root, bounds{}, 0)
 }
 
-// claim notes that so many pages from id on are used or free.
+// claim marks n pages from id on as used or free. It fails if one is marked already.
 func (c *checker) claim(id, n uint64) error {
 	if id < 2 || id >= c.meta.pages || n > c.meta.pages-id {
 		return fmt.Errorf("page %d (and %d that follow) is outside the %d pages in use", id, n-1, c.meta.pages)
@@ -80,7 +82,7 @@ func (c *checker) claim(id, n uint64) error {
 	return nil
 }
 
-// read reads a page with those that it flows over into.
+// read reads a page with its overflow pages.
 func (c *checker) read(id uint64) (page, error) {
 	if !c.until.IsZero() && time.Now().After(c.until) {
 		return nil, errTime
@@ -133,12 +135,12 @@ func (c *checker) freelist() error {
 	return nil
 }
 
-// bounds are what the keys of a page may be: min is the first one, and all are below max.
-// nil is no bound. By the first key bbolt finds a page's entry in the page above when it
-// writes: where it is another, it adds a second entry and keeps the one of the freed page.
+// bounds limits the keys of a page: min is the first key, and all keys are below max. nil means no bound. When
+// bbolt writes, it finds a page's entry in the parent by the page's first key. If that key differs, bbolt adds
+// a second entry and keeps the entry of the freed page.
 type bounds struct{ min, max []byte }
 
-// tree checks a page and all below it.
+// tree checks a page and all pages below it.
 func (c *checker) tree(id uint64, within bounds, depth int) error {
 	if depth > maxDepth {
 		return fmt.Errorf("page %d lies more than %d pages deep", id, maxDepth)
@@ -162,7 +164,7 @@ func (c *checker) tree(id uint64, within bounds, depth int) error {
 	return nil
 }
 
-// below checks what an entry points to: a page of the same tree, or a bucket.
+// below checks the target of an entry: a page of the same tree, or a bucket.
 func (c *checker) below(e entry, next []entry, within bounds, depth int) error {
 	switch {
 	case e.isBranch:

@@ -43,10 +43,10 @@ func (e *DamagedError) Unwrap() error { return e.Cause }
 
 // Options tune Open.
 type Options struct {
-	// Timeout is how long to wait for another process to close the file.
+	// Timeout is how long Open waits for another process to close the file.
 	Timeout time.Duration
-	// CheckTime bounds the check of the file's structure; 0 means no bound.
-	// 100 MB that are in the system's cache take 0.2 s.
+	// CheckTime bounds the check of the file's structure; 0 means no bound. Checking 100 MB that are in the
+	// system's cache takes 0.2 s.
 	CheckTime time.Duration
 }
 
@@ -57,21 +57,20 @@ type File struct {
 	db      *bbolt.DB
 	file    *os.File // bbolt's own
 
-	writing  sync.Mutex // one Update; bbolt's own lock may be lost in a panic
-	starting sync.Mutex // one begin: no transaction begins after damage was found
-	inUse    int64      // bytes, when the last transaction began; under starting
+	writing  sync.Mutex // held by one Update; bbolt's own lock may be lost in a panic
+	starting sync.Mutex // held by begin: no transaction begins after damage was found
+	inUse    int64      // bytes in use when the last transaction began; guarded by starting
 
 	damaged chan struct{}
-	damage  error // read after damaged was closed
+	damage  error // set before damaged is closed
 	once    sync.Once
 }
 
-// Open opens the file at path, or makes a new one if there is none.
+// Open opens the file at path, or creates it.
 //
-// It returns ErrInUse if another process has the file for longer than
-// opts.Timeout, and a DamagedError if bbolt could not work with it: if it is
-// empty, shorter than what is in use, or not as bbolt writes it. The file is
-// then as it was.
+// It returns ErrInUse if another process keeps the file open for longer than opts.Timeout. It returns a
+// DamagedError if bbolt could not work with the file: the file is empty, shorter than the pages in use, or not
+// as bbolt writes it. Open does not change such a file.
 func Open(path string, opts Options) (*File, error) {
 	f := &File{path: path, checked: 1, damaged: make(chan struct{})}
 	if absolute, err := filepath.Abs(path); err == nil {
@@ -99,12 +98,12 @@ func (f *File) open(path string, flag int, mode fs.FileMode) (file *os.File, err
 	return f.file, err
 }
 
-// check opens the file for reading, which keeps writers away, and checks it.
+// check opens the file for reading, which excludes writers, and checks it.
 func (f *File) check(opts Options) error {
 	info, err := os.Stat(f.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil // it will be made
+		return nil // Open will create it
 	case err == nil && !info.Mode().IsRegular():
 		return fmt.Errorf("%s is not a regular file", f.path)
 	case err == nil && info.Size() == 0:
@@ -125,7 +124,7 @@ func (f *File) check(opts Options) error {
 	return errors.Join(err, db.Close())
 }
 
-// explain says of an error of opening whether it is the file's content.
+// explain turns an error of opening into a DamagedError if the file's content caused it.
 func (f *File) explain(err error) error {
 	_, isDamaged := errors.AsType[*DamagedError](err)
 	_, isSystem := errors.AsType[*fs.PathError](err)
@@ -144,15 +143,15 @@ func (f *File) explain(err error) error {
 // Path is the file's absolute path.
 func (f *File) Path() string { return f.path }
 
-// Checked is how much of the file's pages Open checked, 0 to 1: less than 1
-// if Options.CheckTime was not enough.
+// Checked returns the part of the file's pages that Open checked, 0 to 1. It is less than 1 if
+// Options.CheckTime was too short.
 func (f *File) Checked() float64 { return f.checked }
 
-// Damaged is closed when the file was found damaged, or could not be synced.
-// Every transaction fails from then on; Err says why.
+// Damaged is closed when the file is found damaged, or could not be synced. From then on every transaction
+// fails, and Err returns the reason.
 func (f *File) Damaged() <-chan struct{} { return f.damaged }
 
-// Err is a DamagedError once Damaged is closed, nil before.
+// Err returns nil until Damaged is closed, and then a DamagedError.
 func (f *File) Err() error {
 	select {
 	case <-f.damaged:
@@ -162,13 +161,12 @@ func (f *File) Err() error {
 	}
 }
 
-// View runs read in a read transaction. It returns read's error, or a
-// DamagedError. read may run to its end or not when the file is damaged.
+// View runs read in a read transaction. It returns read's error, or a DamagedError. If the file is damaged,
+// read may have run completely, partly or not at all.
 func (f *File) View(read func(*bbolt.Tx) error) error { return f.transact(false, read) }
 
-// Update runs write in a transaction of its own, and returns once it is
-// synced. After an error nothing of it is in the file, unless it was the last
-// sync that failed: then Damaged is closed.
+// Update runs write in its own transaction, and returns after the sync. After an error the file contains none
+// of its changes, except when the last sync failed: then Damaged is closed, and the file may contain them.
 func (f *File) Update(write func(*bbolt.Tx) error) error {
 	f.writing.Lock()
 	defer f.writing.Unlock()
@@ -190,7 +188,7 @@ func (f *File) transact(writable bool, run func(*bbolt.Tx) error) error {
 	})
 }
 
-// begin begins a transaction unless the file has become too short for it.
+// begin begins a transaction unless the file has become too short.
 func (f *File) begin(writable bool) (*bbolt.Tx, error) {
 	f.starting.Lock()
 	defer f.starting.Unlock()
@@ -224,8 +222,8 @@ func (f *File) guard(run func() error) (err error) {
 		}
 	}()
 	err = run()
-	// What a failed sync left on the disk is unknown, and the next sync may
-	// succeed without it.
+	// The state of the disk after a failed sync is unknown, and the next sync may succeed without having
+	// written everything.
 	if errors.Is(err, syscall.EIO) || errors.Is(err, ErrSeal) {
 		return f.fail(err)
 	}
@@ -242,8 +240,8 @@ func (f *File) fail(cause error) error {
 	return f.damage
 }
 
-// ofFile says whether a panic came from the file: a fault in mapped memory, or
-// raised in bbolt. Every other one is a mistake of this program.
+// ofFile reports whether the file caused a panic: a fault in mapped memory, or a panic inside bbolt. Every
+// other panic is a bug in this program.
 func ofFile(reason any) bool {
 	if _, isFault := reason.(interface{ Addr() uintptr }); isFault {
 		return true
@@ -266,8 +264,8 @@ func ofFile(reason any) bool {
 	}
 }
 
-// Close closes the file. A damaged one is left to the end of the process:
-// bbolt may never release its locks.
+// Close closes the file. It leaves a damaged file open until the process ends, because bbolt may never release
+// its locks.
 func (f *File) Close() error {
 	select {
 	case <-f.damaged:

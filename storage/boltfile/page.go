@@ -46,14 +46,13 @@ func number16(raw []byte) uint16 { return binary.NativeEndian.Uint16(raw) }
 func number32(raw []byte) uint32 { return binary.NativeEndian.Uint32(raw) }
 func number64(raw []byte) uint64 { return binary.NativeEndian.Uint64(raw) }
 
-// meta is what a meta page says.
+// meta is the content of a meta page.
 type meta struct {
 	pageSize, root, freelist, pages, transaction uint64
 }
 
-// readMetas gives the newer of the two meta pages. Both must be whole: if one
-// is not, it may be that of the last transaction, and the older one does not
-// know the tokens that it gave out.
+// readMetas returns the newer of the two meta pages. Both must be whole. A broken one may be that of the last
+// transaction, and the older one does not know the tokens that the last transaction granted.
 func readMetas(file io.ReaderAt, size int64) (meta, error) {
 	first, err := readMeta(file, 0)
 	if err != nil {
@@ -117,8 +116,7 @@ type entry struct {
 	child              uint64
 }
 
-// entries gives the elements of a branch or leaf page, each checked to lie
-// where bbolt puts it.
+// entries returns the elements of a branch or leaf page. It checks that each lies where bbolt puts it.
 func (p page) entries() ([]entry, error) {
 	isBranch := p.flags() == branchPage
 	if !isBranch && p.flags() != leafPage {
@@ -143,7 +141,7 @@ func (p page) entries() ([]entry, error) {
 	return entries, nil
 }
 
-// entry gives an element, whose key must begin at next.
+// entry returns element i, whose key must begin at next.
 func (p page) entry(i int, isBranch bool, next int) (e entry, ok bool) {
 	at := pageHeader + i*elementLen
 	raw := p[at : at+elementLen]
@@ -163,7 +161,7 @@ func (p page) entry(i int, isBranch bool, next int) (e entry, ok bool) {
 	return e, true
 }
 
-// freeIDs gives the page numbers in a list of free pages.
+// freeIDs returns the page numbers in a list of free pages.
 func (p page) freeIDs() ([]uint64, error) {
 	if p.flags() != freelistPage {
 		return nil, fmt.Errorf("it is not one (flags %#x)", p.flags())

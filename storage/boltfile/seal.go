@@ -9,11 +9,11 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// ErrSeal says that a value is not the one that was stored under its key.
+// ErrSeal says that a value is not the value that was stored under its key.
 var ErrSeal = errors.New("the checksum of an entry is wrong")
 
-// Buckets makes buckets in a file that has none of them. If it has some only, a
-// name was changed: ErrSeal.
+// Buckets creates the buckets in a file that has none of them. It returns ErrSeal if the file has only some of
+// them, because then a name was changed.
 func Buckets(tx *bbolt.Tx, names ...string) error {
 	present := 0
 	for _, name := range names {
@@ -42,8 +42,8 @@ func Seal(key, value []byte) []byte {
 	return binary.BigEndian.AppendUint32(value, sum(key, value))
 }
 
-// Unseal is the value that was sealed under key, a part of sealed; ErrSeal if
-// either has changed. It gives nil for nil, which is not an entry.
+// Unseal returns the value that was sealed under key, as a slice of sealed. It returns ErrSeal if either has
+// changed, and nil for a nil entry (the key does not exist).
 func Unseal(key, sealed []byte) ([]byte, error) {
 	if sealed == nil {
 		return nil, nil

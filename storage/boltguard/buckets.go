@@ -17,10 +17,10 @@ import (
 // The buckets, and their keys and values. Numbers are big-endian, 8 bytes.
 // Every value is sealed (boltfile.Seal).
 //
-//	guard_states   resource               mark, version, attempts ever made
-//	guard_values   resource               the JSON value; no entry for none
-//	guard_history  resource, 0, number    kind, token, compared, version, Unix nanoseconds
-//	guard_meta     "highest"              the largest mark of all
+//		guard_states   resource               mark, version, attempts ever made
+//	   guard_values   resource               the JSON value; no entry if there is no value
+//		guard_history  resource, 0, number    kind, token, compared, version, Unix nanoseconds
+//		guard_meta     "highest"              the largest mark of all
 //
 // No resource contains a zero byte, so "resource, 0" is a prefix of the keys of
 // that resource alone.
@@ -41,7 +41,7 @@ func createBuckets(tx *bbolt.Tx) error {
 	return boltfile.Buckets(tx, statesBucket, valuesBucket, historyBucket, metaBucket)
 }
 
-// checkEntries reads every entry, so that a damaged one is found at the start, and counts what they hold.
+// checkEntries reads every entry, so that a damaged entry is found at the start. It also adds up their sizes.
 func checkEntries(tx *bbolt.Tx) (usage fencing.Usage, err error) {
 	for _, name := range []string{statesBucket, valuesBucket, historyBucket, metaBucket} {
 		err := tx.Bucket([]byte(name)).ForEach(func(key, sealed []byte) error {
@@ -64,7 +64,7 @@ func checkEntries(tx *bbolt.Tx) (usage fencing.Usage, err error) {
 	return usage, nil
 }
 
-// get is an entry's value, nil if there is none. It is gone with the transaction.
+// get returns an entry's value, or nil if there is none. The value is valid until the transaction ends.
 func get(tx *bbolt.Tx, bucket string, key []byte) ([]byte, error) {
 	value, err := boltfile.Unseal(key, tx.Bucket([]byte(bucket)).Get(key))
 	if err != nil {
@@ -73,7 +73,7 @@ func get(tx *bbolt.Tx, bucket string, key []byte) ([]byte, error) {
 	return value, nil
 }
 
-// putValue replaces a record's value, nil for none, and says how much longer it is than the one before.
+// putValue replaces a record's value (nil removes it), and returns by how many bytes the value grew.
 func putValue(tx *bbolt.Tx, resource string, value json.RawMessage) (grown int64, err error) {
 	before, err := get(tx, valuesBucket, []byte(resource))
 	if err != nil {
@@ -101,8 +101,8 @@ func (s state) record(resource string, value json.RawMessage) fencing.Record {
 	return fencing.Record{Resource: resource, Mark: s.mark, Value: value, Version: s.version}
 }
 
-// apply is the guard's rule: compare, then raise the mark and write, or leave
-// both alone; and note the attempt either way.
+// apply is the guard's rule: it compares the tokens. If the new one is not stale, it raises the mark and
+// writes; otherwise it changes neither. It records the attempt in both cases.
 func apply(tx *bbolt.Tx, op *operation) error {
 	s, found, err := readState(tx, op.resource)
 	if err != nil {
@@ -179,7 +179,7 @@ func appendNumbers(raw []byte, numbers ...int64) []byte {
 // number reads the i-th number.
 func number(raw []byte, i int) int64 { return int64(binary.BigEndian.Uint64(raw[8*i:])) }
 
-// readValue copies: what bbolt returns is gone with the transaction.
+// readValue copies the value, because bbolt's memory is valid only until the transaction ends.
 func readValue(tx *bbolt.Tx, resource string) (json.RawMessage, error) {
 	value, err := get(tx, valuesBucket, []byte(resource))
 	return bytes.Clone(value), err
@@ -189,7 +189,7 @@ func historyKey(resource string, attempt uint64) []byte {
 	return appendNumbers([]byte(resource+"\x00"), int64(attempt))
 }
 
-// noteAttempt adds a line to the history and drops the one it pushes out.
+// noteAttempt adds a line to the history, and removes the oldest one if there are too many.
 func noteAttempt(tx *bbolt.Tx, op *operation, s state) error {
 	raw := appendNumbers([]byte{op.kind[0]}, int64(op.token), int64(op.compared), s.version, op.at.UnixNano())
 	err := put(tx, historyBucket, historyKey(op.resource, s.attempts), raw)
@@ -207,7 +207,7 @@ func readHistory(tx *bbolt.Tx, resource string, newest uint64, limit int) ([]fen
 			return nil, err
 		}
 		if raw == nil {
-			break // trimmed from here on
+			break // the history is full from here on
 		}
 		attempt, err := decodeAttempt(raw)
 		if err != nil {

@@ -14,39 +14,38 @@ import (
 
 var errClosed = errors.New("the guard is closed")
 
-// operation is one claim or write: what is asked, and what came of it.
+// operation is one claim or write: the request and its result.
 type operation struct {
 	ctx      context.Context
 	kind     fencing.AttemptKind
 	resource string
 	token    fencing.Token
-	value    json.RawMessage // of a write; nil deletes the one before
+	value    json.RawMessage // the value of a write; nil deletes the present value
 	at       time.Time
 
-	done     chan struct{} // closed once what follows may be read
+	done     chan struct{} // closed when the fields below are set
 	err      error
-	compared fencing.Token // the mark before; larger than token when refused
+	compared fencing.Token // the mark before the operation; larger than token if it was refused
 	record   fencing.Record
-	grown    fencing.Usage // what the file holds more
+	grown    fencing.Usage // change of the file's usage
 }
 
-// committer puts operations that wait at the same time into one synced
-// transaction. bbolt's own DB.Batch would do, but for its time limit: it is a
-// field of the shared DB, 10 ms by default, and a lone writer waits it out.
-// Here the first of those who wait commits for all, at once.
+// committer puts operations that wait at the same time into one synced transaction. bbolt's own DB.Batch
+// delays a lone writer for its time limit, a field of the shared DB that is 10 ms by default. Here the first
+// waiting operation starts the commit of all at once.
 type committer struct {
 	file File
 
 	mu      sync.Mutex
 	waiting []*operation
-	leading bool // a goroutine is committing, and will look at waiting again
+	leading bool // a goroutine is committing, and will check waiting again
 	closed  bool
 	usage   fencing.Usage
 	leaders sync.WaitGroup
 }
 
-// do returns once op is in the file, or with ctx.Err() as soon as its caller
-// gives up; op may then still take effect.
+// do returns after op is in the file. If ctx ends first, it returns ctx.Err() at once, and op may still take
+// effect.
 func (c *committer) do(op *operation) error {
 	if err := op.ctx.Err(); err != nil {
 		return err
@@ -70,15 +69,15 @@ func (c *committer) enqueue(op *operation) error {
 		return errClosed
 	}
 	if c.waiting = append(c.waiting, op); !c.leading {
-		// The leader may continue for others after its own operation is done, so
-		// it is not the caller's goroutine.
+		// The leader may continue for others after its own operation is done, so it runs in a goroutine of its
+		// own.
 		c.leading = true
 		c.leaders.Go(c.lead)
 	}
 	return nil
 }
 
-// lead commits whatever waits until nothing does.
+// lead commits waiting operations until none is left.
 func (c *committer) lead() {
 	for batch := c.next(); batch != nil; batch = c.next() {
 		c.commit(batch)
@@ -93,7 +92,7 @@ func (c *committer) next() []*operation {
 	return batch
 }
 
-// commit runs a batch in one transaction: all of it reaches the file or none.
+// commit runs a batch in one transaction, so all operations reach the file or none does.
 func (c *committer) commit(batch []*operation) {
 	err := c.file.Update(func(tx *bbolt.Tx) error {
 		for _, op := range batch {
@@ -121,12 +120,12 @@ func (c *committer) grow(by fencing.Usage) {
 	c.usage.Bytes += by.Bytes
 }
 
-// run applies one operation. An operation whose caller has gone does nothing.
+// run applies one operation. It does nothing if the caller has given up.
 func (op *operation) run(tx *bbolt.Tx) error {
 	if op.err = op.ctx.Err(); op.err == nil {
 		return apply(tx, op)
 	}
-	return nil // op.err is the operation's own, and none of the transaction
+	return nil // op.err fails only this operation, not the transaction
 }
 
 func (c *committer) close() {

@@ -2,6 +2,6 @@
 // default. The file belongs to whoever opened it; the guard keeps to buckets of
 // its own, so it shares the file with a lock node.
 //
-// Every method that changes something returns after the file was synced.
-// Callers that arrive while a sync runs share the next one.
+// Every method that changes something returns after the file was synced. Callers that arrive during a sync
+// share the next sync.
 package boltguard

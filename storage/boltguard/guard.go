@@ -16,12 +16,12 @@ import (
 // HistoryKept is how many attempts are kept for each resource.
 const HistoryKept = 100
 
-// File is an open bbolt file: a *bbolt.DB, or what wraps one.
+// File is an open bbolt file: a *bbolt.DB, or a wrapper of one.
 type File interface {
 	// View runs read in a read transaction and returns its error or the file's.
 	View(read func(*bbolt.Tx) error) error
-	// Update runs write in a transaction and returns once it is synced. After
-	// an error all of it is undone, unless it was the last sync that failed.
+	// Update runs write in a transaction and returns after the sync. After an error nothing of it is in the
+	// file, except when the last sync failed: then it may be.
 	Update(write func(*bbolt.Tx) error) error
 }
 
@@ -33,8 +33,8 @@ type Guard struct {
 
 var _ fencing.Guard = (*Guard)(nil)
 
-// New makes the guard's buckets in an open file and reads all that is in them.
-// It fails if the file cannot be written, or if an entry is not as it was stored.
+// New creates the guard's buckets in an open file and reads all their entries. It fails if the file cannot be
+// written, or if an entry is not as it was stored.
 func New(file File) (*Guard, error) {
 	if err := file.Update(createBuckets); err != nil {
 		return nil, fmt.Errorf("prepare the guard's buckets: %w", err)
@@ -50,8 +50,8 @@ func New(file File) (*Guard, error) {
 	return &Guard{file: file, commits: commits}, nil
 }
 
-// Close refuses further changes and returns once those under way are in the
-// file, which stays open.
+// Close refuses further changes. It returns after the changes under way are in the file, and leaves the file
+// open.
 func (g *Guard) Close() error {
 	g.commits.close()
 	return nil
@@ -79,8 +79,8 @@ func (g *Guard) attempt(ctx context.Context, kind fencing.AttemptKind, resource 
 	if err := fencing.CheckClaim(resource, token); err != nil {
 		return fencing.Record{}, err
 	}
-	// The value outlives this call when the caller gives up while the commit
-	// is under way, so it must not be the caller's to change.
+	// The value outlives this call when the caller gives up during the commit, so it must be a copy that the
+	// caller cannot change.
 	op := &operation{ctx: ctx, kind: kind, resource: resource, token: token, value: slices.Clone(value), at: time.Now()}
 	if err := g.commits.do(op); err != nil {
 		return fencing.Record{}, unavailable(ctx, err)
@@ -145,7 +145,7 @@ func (g *Guard) HighestMark(ctx context.Context) (fencing.Token, error) {
 	return highest, err
 }
 
-// Usage is counted as records change, and reads nothing; see fencing.Guard.
+// Usage returns running totals, so it reads nothing; see fencing.Guard.
 func (g *Guard) Usage(ctx context.Context) (fencing.Usage, error) {
 	g.commits.mu.Lock()
 	defer g.commits.mu.Unlock()
@@ -163,7 +163,7 @@ func (g *Guard) view(ctx context.Context, read func(*bbolt.Tx) error) error {
 	return unavailable(ctx, err)
 }
 
-// unavailable names the file as the cause, unless the caller gave up.
+// unavailable reports the file as unavailable, unless the caller gave up.
 func unavailable(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return err

@@ -38,7 +38,8 @@ func BenchmarkPair(b *testing.B) {
 	go func() { defer close(stopped); _ = locker.Run(ctx) }()
 	b.Cleanup(func() { cancel(); <-stopped })
 	for {
-		l, err := locker.Acquire(ctx, lockcore.AcquireRequest{Resource: "x"})
+		locker := servicetest.ByID{Calls: locker}
+		l, err := locker.Acquire(ctx, lockcore.Request{Resource: "x"})
 		if err == nil {
 			_ = locker.Release(ctx, l.ID)
 			break

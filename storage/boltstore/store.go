@@ -1,6 +1,7 @@
 package boltstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -42,28 +43,21 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	defaultTo(&o.sweep.page, 500)
-	defaultTo(&o.sweep.pause, 20*time.Millisecond)
-	defaultTo(&o.sweep.rest, time.Second)
+	o.sweep.page = cmp.Or(o.sweep.page, 500)
+	o.sweep.pause = cmp.Or(o.sweep.pause, 20*time.Millisecond)
+	o.sweep.rest = cmp.Or(o.sweep.rest, time.Second)
 	if o.clock.wall == nil {
 		o.clock = systemClock()
 	}
 	return o
 }
 
-func defaultTo[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
-}
-
-// File is an open bbolt file: a *bbolt.DB, or what wraps one.
+// File is an open bbolt file: a *bbolt.DB, or a wrapper of one.
 type File interface {
 	// View runs read in a read transaction and returns its error or the file's.
 	View(read func(*bbolt.Tx) error) error
-	// Update runs write in a transaction and returns once it is synced. After
-	// an error all of it is undone, unless it was the last sync that failed.
+	// Update runs write in a transaction and returns after the sync. After an error nothing of it is in the
+	// file, except when the last sync failed: then it may be.
 	Update(write func(*bbolt.Tx) error) error
 }
 
@@ -74,7 +68,7 @@ type Store struct {
 	db          File
 	opts        Options
 	incarnation string
-	opening     uint64 // this opening of the file
+	opening     uint64 // number of this opening of the file
 	opened      moment
 
 	closed chan struct{}
@@ -82,10 +76,13 @@ type Store struct {
 	done   sync.WaitGroup
 }
 
-var _ replica.Store = (*Store)(nil)
+var (
+	_ replica.Store   = (*Store)(nil)
+	_ replica.Growing = (*Store)(nil)
+)
 
-// New prepares an open file, and starts to sweep it. It fails if the file cannot
-// be written, or with boltfile.ErrSeal if a row is not as it was stored.
+// New prepares an open file, and starts to sweep it. It fails if the file cannot be written. It fails with
+// boltfile.ErrSeal if a row is not as it was stored.
 func New(db File, opts Options) (*Store, error) {
 	opts = opts.withDefaults()
 	s := &Store{closed: make(chan struct{}), db: db, opts: opts, opened: opts.clock.now()}
@@ -96,7 +93,7 @@ func New(db File, opts Options) (*Store, error) {
 	return s, nil
 }
 
-// open makes what is missing, and counts this opening.
+// open creates the buckets and entries that are missing, and counts this opening.
 func (s *Store) open(tx *bbolt.Tx) error {
 	if err := boltfile.Buckets(tx, fileBucket, rowsBucket); err != nil {
 		return err
@@ -133,7 +130,7 @@ func put(b *bbolt.Bucket, key string, value []byte) error {
 	return b.Put([]byte(key), boltfile.Seal([]byte(key), value))
 }
 
-// checkRows reads every row, so that a damaged one is found at the start.
+// checkRows reads every row, so that a damaged row is found at the start.
 func checkRows(tx *bbolt.Tx) error {
 	return tx.Bucket([]byte(rowsBucket)).ForEach(func(key, sealed []byte) error {
 		if _, err := boltfile.Unseal(key, sealed); err != nil {
@@ -150,8 +147,8 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Update runs fn in one transaction. When it returns nil, what fn changed is in
-// the file; with an error all of it is undone, unless it was the last sync that failed.
+// Update runs fn in one transaction. If it returns nil, fn's changes are in the file. If it returns an error,
+// all of them are undone, except when the last sync failed.
 func (s *Store) Update(_ context.Context, fn func(replica.Tx) error) error {
 	return s.transact(s.db.Update, fn)
 }
@@ -163,7 +160,7 @@ func (s *Store) View(_ context.Context, fn func(replica.Tx) error) error {
 
 func (s *Store) transact(run func(func(*bbolt.Tx) error) error, fn func(replica.Tx) error) error {
 	var wakes []replica.Wake
-	var failed error // fn's own
+	var failed error // the error of fn itself
 	err := run(func(btx *bbolt.Tx) error {
 		t := s.begin(btx)
 		failed = fn(t)
@@ -180,10 +177,18 @@ func (s *Store) transact(run func(func(*bbolt.Tx) error) error, fn func(replica.
 	return nil
 }
 
-// clock is the two clocks of a machine: one that only goes forward, and one that
-// is set and means something to the next process.
+// Room implements replica.Growing. It calls the file's Room method, if there is one (boltfile.File).
+func (s *Store) Room() error {
+	if file, ok := s.db.(interface{ Room() error }); ok {
+		return file.Room()
+	}
+	return nil
+}
+
+// clock reads both clocks of a machine: a monotonic one, and the wall clock, which may be set but is
+// meaningful to the next process.
 type clock struct {
-	mono func() time.Duration // since some moment
+	mono func() time.Duration // since an arbitrary moment
 	wall func() time.Time
 }
 
@@ -192,7 +197,7 @@ func systemClock() clock {
 	return clock{mono: func() time.Duration { return time.Since(began) }, wall: time.Now}
 }
 
-// moment is one look at both clocks.
+// moment is one reading of both clocks.
 type moment struct {
 	mono time.Duration
 	wall time.Time

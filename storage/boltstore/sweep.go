@@ -8,14 +8,14 @@ import (
 
 // sweeping paces the removal of rows whose time has passed.
 type sweeping struct {
-	page  int           // how many rows one transaction looks at
+	page  int           // rows that one transaction visits
 	pause time.Duration // between two pages
 	rest  time.Duration // between two passes through the file
 }
 
-// sweep walks through the rows, a page at a time, and removes those whose time has
-// passed, so that the file follows the resources in use. A failure is not logged:
-// the same file fails in every commit.
+// sweep visits the rows, a page at a time, and removes those whose time has passed, so that the file does not
+// grow beyond the resources in use. It does not log a failure, because every commit to the same file fails,
+// too.
 func (s *Store) sweep() {
 	var next []byte // the first key of the next page; nil for the first
 	pause := s.opts.sweep.rest
@@ -36,8 +36,8 @@ func (s *Store) sweep() {
 	}
 }
 
-// sweepPage looks at one page, and returns where the next begins, nil after the
-// last. It writes only if a row's time has passed.
+// sweepPage visits one page. It returns the first key of the next page, or nil after the last page. It writes
+// only if a row's time has passed.
 func (s *Store) sweepPage(from []byte) (next []byte) {
 	var ended []string
 	err := s.db.View(func(btx *bbolt.Tx) error {
@@ -62,7 +62,7 @@ func (s *Store) sweepPage(from []byte) (next []byte) {
 	return next
 }
 
-// remove deletes the rows that have not been written again since the look.
+// remove deletes the rows whose time is still over: a row may have been rewritten since sweepPage saw it.
 func (s *Store) remove(btx *bbolt.Tx, keys []string) error {
 	t := s.begin(btx)
 	for _, key := range keys {

@@ -13,19 +13,19 @@ import (
 	"github.com/fencelock/fencelock/storage/boltfile"
 )
 
-// tx is a transaction at one moment.
+// tx is a transaction at a fixed moment.
 type tx struct {
 	s     *Store
 	tx    *bbolt.Tx
 	rows  *bbolt.Bucket
-	seek  *bbolt.Cursor // of rows; one for all reads, since each costs an allocation
+	seek  *bbolt.Cursor // a cursor over the rows; shared by all reads, since each new cursor is an allocation
 	at    moment
 	wakes []replica.Wake
-	key   []byte // of the last row
-	err   error  // the first that the file gave: the transaction is undone
+	key   []byte // the key of the last row
+	err   error  // the first error of the file, which undoes the transaction
 }
 
-// row is a key for bbolt, which keeps none that it is given.
+// row converts a key for bbolt, which does not keep it.
 func (t *tx) row(key string) []byte {
 	t.key = append(t.key[:0], key...)
 	return t.key
@@ -59,7 +59,7 @@ func (t *tx) get(key string) (value []byte, left time.Duration, live bool) {
 	return t.read(row, sealed)
 }
 
-// read takes a sealed row apart, and tells whether it still stands.
+// read decodes a sealed row, and reports whether its time has not passed.
 func (t *tx) read(key, sealed []byte) (value []byte, left time.Duration, live bool) {
 	if sealed == nil || t.err != nil {
 		return nil, 0, false
@@ -77,8 +77,8 @@ func (t *tx) read(key, sealed []byte) (value []byte, left time.Duration, live bo
 	return raw[endLen:], left, left > 0
 }
 
-// left is what is left until a row's end. What another process wrote has what the
-// wall clock left of it when the file was opened, and at most its TTL then.
+// left returns the time until a row's end. For a row of an earlier process, this counts down from the opening
+// of the file: from the time that the wall clock left then, at most the TTL.
 func (t *tx) left(raw []byte, ttl time.Duration) time.Duration {
 	if uint64(number(raw, 1)) == t.s.opening {
 		return time.Duration(number(raw, 2)) - t.at.mono
@@ -104,7 +104,7 @@ func (t *tx) Put(key string, value []byte, ttl time.Duration) {
 	t.failed(t.rows.Put(row, boltfile.Seal(row, append(raw, value...))))
 }
 
-// wholeMillis rounds up, so that no TTL becomes 0, which is for good.
+// wholeMillis rounds up, so that no TTL becomes 0, which means "never ends".
 func wholeMillis(ttl time.Duration) int64 {
 	return int64((ttl + time.Millisecond - 1) / time.Millisecond)
 }

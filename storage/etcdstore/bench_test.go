@@ -13,5 +13,5 @@ func BenchmarkPair(b *testing.B) {
 	etcd := testenv.StartEtcd(b, 1, testenv.EtcdOptions{})
 	store := openStore(b, etcd.URL("bench"))
 	node := openNode(b, store, replica.Options{Bootstrap: true})
-	servicetest.BenchmarkPairs(b, crowdtest.Start(b, node), nil)
+	servicetest.BenchmarkPairs(b, crowdtest.Start(b, node).Locker, nil)
 }

@@ -11,30 +11,30 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// clock is etcd's own: a lease of 30 years, of which etcd says how much has passed. The
-// leader counts it, whatever wall clocks show. A change of the leader begins the lease
-// again, so time that has passed may be missing, and never seems to be more.
+// clock uses an etcd lease of 30 years as a clock: etcd reports how much of it has passed. The leader counts
+// that time, independent of wall clocks. A new leader restarts the lease, so the clock may show less time than
+// has passed, but never more.
 //
-// Each entry of the log notes the time at which it was written, rounded up; so a server
-// that reads it later knows how old it is at least.
+// Each entry of the log contains the clock's time when it was written, rounded up. A server that reads the
+// entry later knows its minimum age.
 type clock struct {
 	conn *conn
 	key  string
 
 	mu     sync.Mutex
-	lease  clientv3.LeaseID // 0 if it is not known
-	passed time.Duration    // of the lease, at most, at the moment of the reading
-	read   time.Time        // before it
+	lease  clientv3.LeaseID // 0 if unknown
+	passed time.Duration    // the maximum of the lease that had passed at the reading
+	read   time.Time        // the local time just before the reading
 }
 
 const (
 	clockTTL   = 30 * 365 * 24 * time.Hour
-	clockEvery = time.Minute // so long a reading is carried on with this machine's clock
+	clockEvery = time.Minute // how long a reading is extrapolated with this machine's clock
 	clockUnit  = time.Second
 )
 
-// note is what an entry begins with that is written now: the clock's lease and time, or
-// zeros where they cannot be read.
+// note returns the prefix of an entry that is written now: the clock's lease and time, or zeros if the clock
+// cannot be read.
 func (c *clock) note(ctx context.Context) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -49,7 +49,7 @@ func (c *clock) note(ctx context.Context) []byte {
 
 var errClock = errors.New("etcd does not know the lease by which it counts time")
 
-// now reads the clock: at least so much has passed. It does not make one.
+// now reads the clock: at least this much time has passed. It does not create a clock.
 func (c *clock) now(ctx context.Context) (at reading, err error) {
 	resp, err := c.conn.get(ctx, c.key)
 	if err != nil || len(resp.Kvs) == 0 {
@@ -63,7 +63,7 @@ func (c *clock) now(ctx context.Context) (at reading, err error) {
 	return reading{lease: clientv3.LeaseID(id), passed: max(0, passed-time.Second)}, err
 }
 
-// look reads the clock, which is made where there is none. The caller has c.mu.
+// look reads the clock, and creates it if there is none. The caller holds c.mu.
 func (c *clock) look(ctx context.Context) (err error) {
 	if c.lease == 0 {
 		if c.lease, err = c.find(ctx); err != nil {
@@ -81,7 +81,7 @@ func (c *clock) look(ctx context.Context) (err error) {
 	return err
 }
 
-// ask asks how much of a lease has passed: in whole seconds, rounded up.
+// ask returns how much of a lease has passed, in whole seconds, rounded up.
 func (c *clock) ask(ctx context.Context, lease clientv3.LeaseID) (passed time.Duration, err error) {
 	err = c.conn.try(ctx, func(ctx context.Context, client *clientv3.Client) error {
 		resp, err := client.TimeToLive(ctx, lease)
@@ -97,7 +97,7 @@ func (c *clock) ask(ctx context.Context, lease clientv3.LeaseID) (passed time.Du
 	return passed, err
 }
 
-// find finds the clock's lease, or makes one.
+// find finds the clock's lease, or creates one.
 func (c *clock) find(ctx context.Context) (clientv3.LeaseID, error) {
 	resp, err := c.conn.get(ctx, c.key)
 	if err != nil {
@@ -115,7 +115,7 @@ func (c *clock) find(ctx context.Context) (clientv3.LeaseID, error) {
 	return c.make(ctx, former)
 }
 
-// make creates the clock again, unless another server does.
+// make creates the clock again, unless another server creates it first.
 func (c *clock) make(ctx context.Context, former string) (id clientv3.LeaseID, err error) {
 	err = c.conn.try(ctx, func(ctx context.Context, client *clientv3.Client) error {
 		granted, err := client.Grant(ctx, int64(clockTTL/time.Second))
@@ -134,13 +134,13 @@ func (c *clock) make(ctx context.Context, former string) (id clientv3.LeaseID, e
 	return id, err
 }
 
-// reading is one of the clock, for the entries of a load.
+// reading is a reading of the clock, used for all entries of a load.
 type reading struct {
 	lease  clientv3.LeaseID
 	passed time.Duration
 }
 
-// age reads an entry: how old it is at least, and the rest of it.
+// age decodes an entry. It returns the entry's minimum age and the rest of it.
 func (r reading) age(raw []byte) (age time.Duration, rest []byte, ok bool) {
 	lease, n := binary.Uvarint(raw)
 	if n <= 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/fencelock/fencelock/storage/optimistic"
 )
 
-// maxBytes is what a request may have of etcd's 1.5 MiB (--max-request-bytes).
+// maxBytes bounds a request. etcd's limit is 1.5 MiB by default (--max-request-bytes).
 const maxBytes = 1_400_000
 
 // Commit writes c in one Txn; see optimistic.Service.
@@ -74,7 +74,7 @@ func (s *service) Claim(ctx context.Context, server string) error {
 	})
 }
 
-// is compares a key with a value; "" is for a key that there is not.
+// is compares a key with a value; "" matches a missing key.
 func is(key, value string) clientv3.Cmp {
 	if value == "" {
 		return clientv3.Compare(clientv3.CreateRevision(key), "=", 0)
@@ -91,7 +91,7 @@ const (
 	topicName = "topics/"
 )
 
-// entry is the key of an entry of the log. They are in order.
+// entry returns the key of an entry of the log. The keys sort by number.
 func (s *service) entry(number int64) string {
 	return fmt.Sprintf("%s%s%016x", s.prefix, logName, number)
 }

@@ -10,41 +10,51 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/metadata"
 )
 
-// conn is a client that talks to one member at a time, and to the next one after a
-// request that was not answered. A client with all members would send every third
-// request to one that is frozen, and the protocol's own keep-alive takes ten seconds to
-// find that out.
+// conn is a client that talks to one member at a time. It changes to the next member after a request without a
+// response. A client with all members would send every third request to a frozen member, and the protocol's
+// own keep-alive needs ten seconds to detect that.
 type conn struct {
 	client  *clientv3.Client
 	login   *login
 	target  *target
 	hosts   []string
-	attempt time.Duration // a request to one member
+	attempt time.Duration // time limit of a request to one member
 
 	mu      sync.Mutex
 	current int
-	left    chan struct{} // is closed when another member is current
+	left    chan struct{} // closed when another member becomes current
 }
 
 func dial(t *target, attempt time.Duration) (*conn, error) {
-	c := &conn{login: &login{user: t.user}, target: t, hosts: t.hosts, attempt: attempt, left: make(chan struct{})}
+	c := &conn{login: &login{credentials: func() (string, string) { return t.user, t.password }, needed: t.user != ""}, target: t, hosts: t.hosts, attempt: attempt, left: make(chan struct{})}
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints: t.hosts[:1], TLS: t.tls,
-		DialTimeout: attempt, Logger: zap.NewNop(), DialOptions: c.login.options(),
+		DialTimeout: attempt, Logger: zap.NewNop(), DialOptions: append(c.login.options(), grpc.WithConnectParams(reconnects(attempt))),
 		DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: attempt,
 	})
 	if err != nil {
 		return nil, err
 	}
 	c.client = client
-	c.login.ask = func(ctx context.Context) (string, error) { return c.authenticate(ctx, t.user, t.password) }
+	c.login.ask = c.authenticate
 	return c, nil
 }
 
-// authenticate asks the current member for a token.
+// reconnects sets the pauses between attempts to connect to a member. gRPC's own pauses grow to two minutes,
+// so a member would stay unused for up to half as long again as it was down.
+func reconnects(attempt time.Duration) grpc.ConnectParams {
+	return grpc.ConnectParams{
+		Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},
+		MinConnectTimeout: attempt,
+	}
+}
+
+// authenticate logs in at the current member and returns the token.
 func (c *conn) authenticate(ctx context.Context, user, password string) (token string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -60,7 +70,7 @@ func (c *conn) authenticate(ctx context.Context, user, password string) (token s
 	return resp.Token, nil
 }
 
-// next goes to the next member.
+// next changes to the next member.
 func (c *conn) next() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -70,7 +80,7 @@ func (c *conn) next() {
 	c.left = make(chan struct{})
 }
 
-// leave goes to the next member unless another request did.
+// leave changes to the next member, unless another request has already left this one.
 func (c *conn) leave(member int) {
 	c.mu.Lock()
 	stay := c.current != member
@@ -80,14 +90,14 @@ func (c *conn) leave(member int) {
 	}
 }
 
-// watch watches keys at the current member until ctx ends, cancel is called or another
-// member is current. The client would share one stream among all watches, and keep it: a
-// member that is frozen closes none, and the protocol's keep-alive takes eleven seconds.
+// watch watches keys at the current member until ctx ends, cancel is called or another member becomes current.
+// By default the client shares one stream among all watches and keeps it. A frozen member does not close that
+// stream, and the protocol's keep-alive takes eleven seconds.
 func (c *conn) watch(ctx context.Context, key string, options ...clientv3.OpOption) (news clientv3.WatchChan, cancel func()) {
 	c.mu.Lock()
 	left := c.left
 	c.mu.Unlock()
-	own := metadata.AppendToOutgoingContext(clientv3.WithRequireLeader(ctx), "watch", rand.Text()) // makes a stream of its own
+	own := metadata.AppendToOutgoingContext(clientv3.WithRequireLeader(ctx), "watch", rand.Text()) // gives the watch a stream of its own
 	own, cancel = context.WithCancel(own)
 	go func() {
 		defer cancel()
@@ -105,12 +115,12 @@ func (c *conn) member() int {
 	return c.current
 }
 
-// try sends a request to one member, and again after a login if etcd asks for one.
+// try sends a request to one member. It repeats the request after a login if etcd demands one.
 func (c *conn) try(ctx context.Context, send func(context.Context, *clientv3.Client) error) error {
 	return c.tryFor(ctx, c.attempt, send)
 }
 
-// tryFor is try with another limit than usual for the member's answer.
+// tryFor is try with a different limit for the member's response.
 func (c *conn) tryFor(ctx context.Context, attempt time.Duration, send func(context.Context, *clientv3.Client) error) error {
 	for {
 		if err := c.login.await(ctx); err != nil {
@@ -133,7 +143,7 @@ func (c *conn) send(ctx context.Context, attempt time.Duration, send func(contex
 	return err
 }
 
-// get reads keys, from one member after the other.
+// get reads keys. It tries the members one after the other.
 func (c *conn) get(ctx context.Context, key string, options ...clientv3.OpOption) (resp *clientv3.GetResponse, err error) {
 	for {
 		err = c.try(ctx, func(ctx context.Context, client *clientv3.Client) (err error) {
@@ -148,7 +158,7 @@ func (c *conn) get(ctx context.Context, key string, options ...clientv3.OpOption
 
 const retryPause = 20 * time.Millisecond
 
-// pause waits a little; it returns false if ctx ended before.
+// pause waits for d; it returns false if ctx ended first.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -158,21 +168,21 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// origin is how data are recognised.
+// origin identifies the data's history.
 type origin struct {
 	cluster uint64
-	// ahead is how far the raft index is ahead of the revision: at least, and at most.
+	// atLeast and atMost bound how far the raft index is ahead of the revision.
 	atLeast, atMost int64
 }
 
 func (o origin) String() string { return fmt.Sprintf("%016x/%d", o.cluster, o.atLeast) }
 
-// restored: the raft log is shorter than the data's history.
+// restored reports that the raft log is shorter than the data's history.
 func (o origin) restored() bool { return o.atMost < 0 }
 
 var errOrigin = errors.New("the head's origin cannot be read")
 
-// follows tells whether commits may be lost since the text was written.
+// follows reports whether commits may have been lost since the text was written.
 func (o origin) follows(text string) (lost bool, err error) {
 	var then origin
 	if _, err := fmt.Sscanf(text, "%x/%d", &then.cluster, &then.atLeast); err != nil {
@@ -181,8 +191,8 @@ func (o origin) follows(text string) (lost bool, err error) {
 	return o.cluster != then.cluster || o.atMost < then.atLeast, nil
 }
 
-// origin asks the member that answered a linearizable read, since one that lags behind
-// is less ahead.
+// origin reads the state of the member that served a linearizable read, because a member that lags behind
+// shows a smaller distance.
 func (c *conn) origin(ctx context.Context, member uint64) (o origin, err error) {
 	first, err := c.status(ctx, member)
 	if err != nil {
@@ -201,7 +211,7 @@ func (c *conn) origin(ctx context.Context, member uint64) (o origin, err error) 
 
 var errNoMember = errors.New("the member that responded earlier does not respond now")
 
-// status asks a member for its state.
+// status returns a member's state.
 func (c *conn) status(ctx context.Context, member uint64) (found *clientv3.StatusResponse, err error) {
 	err = errNoMember
 	now := c.member()

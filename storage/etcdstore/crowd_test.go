@@ -41,18 +41,18 @@ func usageOf(t *testing.T, s *Store) (u usage, err error) {
 // What 100,000 leases and 10,000 waiters on 100 resources take, and that little of it
 // stays when they have ended, and etcd has compacted its history.
 func TestSoakManyLeases(t *testing.T) {
+	testenv.Soak(t, "what 100,000 leases cost in etcd, and leave behind")
 	etcd := testenv.StartEtcd(t, 1, testenv.EtcdOptions{})
 	store := openStore(t, etcd.URL("crowd"))
 	node := openNode(t, store, replica.Options{Rules: replica.Rules{CounterTTL: 10 * time.Second}, Bootstrap: true})
-	var last usage
-	report := crowdtest.NewReport(t, func() string {
-		var err error
-		if last, err = usageOf(t, store); err != nil {
+	report := crowdtest.Report{T: t, Engine: "etcd", Usage: func() (string, int64) {
+		last, err := usageOf(t, store)
+		if err != nil {
 			t.Fatal(err)
 		}
 		return fmt.Sprintf("%d keys and %d leases in etcd, whose database has %.1f MB, %.1f MB of it in use",
-			last.keys, last.leases, float64(last.size)/1e6, float64(last.inUse)/1e6)
-	})
+			last.keys, last.leases, float64(last.size)/1e6, float64(last.inUse)/1e6), last.inUse
+	}}
 	empty, err := usageOf(t, store)
 	if err != nil {
 		t.Fatal(err)
@@ -75,5 +75,5 @@ func TestSoakManyLeases(t *testing.T) {
 		}
 		return nil
 	})
-	report("ended, and compacted")
+	report.Log("ended, and compacted")
 }

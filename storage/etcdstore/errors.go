@@ -12,6 +12,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/fencelock/fencelock/lockcore/replica"
 )
 
 // unfitError says why an etcd cannot keep a store, and what to change.
@@ -19,7 +21,7 @@ type unfitError struct{ reason string }
 
 func (e *unfitError) Error() string { return e.reason }
 
-// unanswered tells requests that another member may answer.
+// unanswered reports whether another member may be able to serve a request that failed with err.
 func unanswered(err error) bool {
 	if err == nil {
 		return false
@@ -34,9 +36,9 @@ func unanswered(err error) bool {
 	return code == codes.Unavailable || code == codes.DeadlineExceeded
 }
 
-// hinted adds to an error what to do.
+// hinted adds advice to an error.
 func hinted(err error, t *target) error {
-	if unanswered(err) { // what gRPC says is that the time is over
+	if unanswered(err) { // gRPC would only report that the time is over
 		if cause := t.probe(); cause != nil {
 			err = cause
 		}
@@ -54,12 +56,12 @@ func hinted(err error, t *target) error {
 	case errors.As(err, new(*loginError)) && errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%w: it is running, but checks passwords slowly: look at its load and its --bcrypt-cost", err)
 	case unanswered(err), errors.As(err, new(net.Error)):
-		return fmt.Errorf("no etcd responds at %s: start it, or correct the addresses, and write etcds:// if it uses TLS: %w", strings.Join(t.hosts, ", "), err)
+		return &replica.UnreachedError{Err: fmt.Errorf("no etcd responds at %s: start it, or correct the addresses, and write etcds:// if it uses TLS: %w", strings.Join(t.hosts, ", "), err)}
 	}
 	return err
 }
 
-// permitted adds to the error of a request that etcd does not permit which command does.
+// permitted adds to a permission error the etcdctl command that grants the permission.
 func (t *target) permitted(err error) error {
 	if !errors.Is(err, rpctypes.ErrPermissionDenied) {
 		return err

@@ -15,6 +15,8 @@ import (
 	"github.com/fencelock/fencelock/lockcore/replica"
 )
 
+func TestMain(m *testing.M) { testenv.Main(m) }
+
 func TestURLs(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]string{

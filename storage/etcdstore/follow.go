@@ -15,10 +15,10 @@ import (
 	"github.com/fencelock/fencelock/storage/optimistic"
 )
 
-// pageEntries is how many entries of the log are read at once, at most.
+// pageEntries is the maximum number of log entries in one read.
 const pageEntries = 100
 
-// maxPageTime is how long one entry may take at most.
+// maxPageTime bounds the time for one entry.
 const maxPageTime = 10 * time.Second
 
 // service is an optimistic.Service in etcd.
@@ -26,8 +26,9 @@ type service struct {
 	conn   *conn
 	prefix string
 	clock  clock
+	others []string // other prefixes with locks, set by fit if this prefix has none
 
-	got, of atomic.Int64 // keys, of the load under way or the last one
+	got, of atomic.Int64 // keys of the present or last load
 }
 
 var _ optimistic.Service = (*service)(nil)
@@ -36,7 +37,7 @@ func newService(c *conn, prefix string) *service {
 	return &service{conn: c, prefix: prefix, clock: clock{conn: c, key: prefix + clockName}}
 }
 
-// progress says how many keys the load has read, and of how many.
+// progress returns how many keys the load has read, and their total.
 func (s *service) progress() (read, of int) { return int(s.got.Load()), int(s.of.Load()) }
 
 // Head reads the head; see optimistic.Service.
@@ -89,7 +90,7 @@ func (s *service) load(ctx context.Context) (*optimistic.Snapshot, error) {
 	return snap, s.loadLog(ctx, snap)
 }
 
-// recognise says what is known of the data's history.
+// recognise compares the data with what is known of their history.
 func (s *service) recognise(ctx context.Context, member uint64, snap *optimistic.Snapshot) error {
 	began, err := optimistic.ReadHead(snap.Head)
 	if err != nil {
@@ -113,7 +114,7 @@ func (s *service) loadLog(ctx context.Context, snap *optimistic.Snapshot) error 
 	}
 	at, err := s.clock.now(ctx)
 	if err != nil {
-		at = reading{} // rows last from when they are seen
+		at = reading{} // rows last from the moment they are seen
 	}
 	for _, kv := range kvs {
 		switch one, err := s.read(kv, at); {
@@ -128,9 +129,9 @@ func (s *service) loadLog(ctx context.Context, snap *optimistic.Snapshot) error 
 	return nil
 }
 
-// readAll reads the keys at a revision, page by page. A page that no member has sent in
-// time is asked for again as a smaller one, and with more time only if it is a single key:
-// the limit is what a frozen member is noticed by.
+// readAll reads the keys at a revision, page by page. If no member sends a page in time, readAll requests a
+// smaller page. It allows more time only for a single key, because the time limit is also what detects a
+// frozen member.
 func (s *service) readAll(ctx context.Context, revision int64) (kvs []*mvccpb.KeyValue, err error) {
 	for from, page, limit := s.prefix, int64(pageEntries), s.conn.attempt; ; {
 		var resp *clientv3.GetResponse
@@ -159,7 +160,7 @@ func (s *service) readAll(ctx context.Context, revision int64) (kvs []*mvccpb.Ke
 	}
 }
 
-// number is that of an entry of the log, if the key is one's.
+// number returns the number of a log entry; ok is false if the key is not one of a log entry.
 func (s *service) number(key []byte) (number int64, ok bool) {
 	text, ok := bytes.CutPrefix(key, []byte(s.prefix+logName))
 	if !ok {
@@ -169,11 +170,11 @@ func (s *service) number(key []byte) (number int64, ok bool) {
 	return number, err == nil
 }
 
-// read reads an entry of the log; nil for another key.
+// read decodes an entry of the log; it returns nil for any other key.
 func (s *service) read(kv *mvccpb.KeyValue, at reading) (*optimistic.Entry, error) {
 	number, ok := s.number(kv.Key)
 	if !ok {
-		return nil, nil //nolint:nilnil // it is none
+		return nil, nil //nolint:nilnil // not an entry
 	}
 	one := &optimistic.Entry{Number: number}
 	if one.Age, one.Value, ok = at.age(kv.Value); !ok {
@@ -182,7 +183,7 @@ func (s *service) read(kv *mvccpb.KeyValue, at reading) (*optimistic.Entry, erro
 	return one, nil
 }
 
-// apply applies events, those of one revision together.
+// apply applies events; the events of one revision are applied together.
 func (s *service) apply(m *optimistic.Mirror, events []*clientv3.Event) error {
 	for len(events) > 0 {
 		c := &optimistic.Change{Version: events[0].Kv.ModRevision}

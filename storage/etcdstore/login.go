@@ -14,33 +14,34 @@ import (
 )
 
 const (
-	// loginTime is how long etcd may check a password, at first: it doubles with each login
-	// that was not answered. To check one costs etcd a tenth of a second of a core, and more
-	// where it is busy; one that is abandoned it checks all the same.
+	// loginTime is the initial time limit of a login. It doubles with each login that got no response.
+	// Checking a password costs etcd a tenth of a core-second, and takes longer on a busy etcd. etcd finishes
+	// the check even if the client has given up.
 	loginTime    = 5 * time.Second
 	maxLoginTime = time.Minute
-	// loginPause is the time before a login, and doubles up to maxLoginPause while the one
-	// before was less than calmTime ago.
+	// loginPause is the pause before a login. It doubles up to maxLoginPause while the previous login was less
+	// than calmTime ago.
 	loginPause    = 50 * time.Millisecond
 	maxLoginPause = time.Second
 	calmTime      = 10 * time.Second
 )
 
-// login keeps the token by which etcd knows the user. There is one login at a time, however
-// many requests wait for it, and it outlives each of them. The client of etcd would log in
-// for every request whose token is refused and for every watch, and give up with them.
+// login keeps the token by which etcd knows the user. One login runs at a time, however many requests wait for
+// it, and it outlives each of them. The etcd client would log in for every watch and every request whose token
+// is refused, and cancel the login with the request.
 type login struct {
-	user string
-	ask  func(context.Context) (token string, err error)
+	needed      bool                           // the URL has a user
+	credentials func() (user, password string) // of the next login
+	ask         func(ctx context.Context, user, password string) (token string, err error)
 
 	mu    sync.Mutex
-	in    bool   // the token is good, as far as is known
-	token string // "" where etcd asks for none
-	err   error  // of the last login
+	in    bool   // the token is believed to be valid
+	token string // "" if etcd requires no login
+	err   error  // error of the last login
 	under chan struct{}
-	ended time.Time     // the last login
-	pause time.Duration // before it
-	limit time.Duration // of the next login
+	ended time.Time     // when the last login ended
+	pause time.Duration // pause before the next login
+	limit time.Duration // time limit of the next login
 }
 
 // loginError says that etcd has not let the user in.
@@ -58,13 +59,13 @@ func (e *loginError) Error() string {
 
 func (e *loginError) Unwrap() error { return e.cause }
 
-// errToken: etcd refuses the token. It has not done what the request asked for.
+// errToken says that etcd refuses the token. etcd has not executed the request.
 var errToken = errors.New("etcd no longer knows the login's token")
 
-// await returns when there is a token.
+// await returns when there is a token, or with the error of the login.
 func (l *login) await(ctx context.Context) error {
 	l.mu.Lock()
-	if l.in || l.user == "" {
+	if l.in || !l.needed {
 		l.mu.Unlock()
 		return nil
 	}
@@ -83,7 +84,8 @@ func (l *login) await(ctx context.Context) error {
 		if last != nil {
 			return last
 		}
-		return &loginError{l.user, ctx.Err()}
+		user, _ := l.credentials()
+		return &loginError{user, ctx.Err()}
 	}
 }
 
@@ -99,7 +101,8 @@ func (l *login) run(ctx context.Context, under chan struct{}) {
 	time.Sleep(pause)
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	token, err := l.ask(ctx)
+	user, password := l.credentials()
+	token, err := l.ask(ctx, user, password)
 	if errors.Is(err, rpctypes.ErrAuthNotEnabled) {
 		token, err = "", nil
 	}
@@ -107,7 +110,7 @@ func (l *login) run(ctx context.Context, under chan struct{}) {
 	defer l.mu.Unlock()
 	l.in, l.token, l.err, l.under, l.limit, l.ended = err == nil, token, nil, nil, 0, time.Now()
 	if err != nil {
-		l.err = &loginError{l.user, err}
+		l.err = &loginError{user, err}
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		l.limit = min(2*limit, maxLoginTime)
@@ -115,7 +118,7 @@ func (l *login) run(ctx context.Context, under chan struct{}) {
 	close(under)
 }
 
-// refused notes that etcd refuses a token.
+// refused records that etcd refuses a token.
 func (l *login) refused(token string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -128,9 +131,9 @@ func (l *login) present() string {
 	return l.token
 }
 
-// options have every request carry the token.
+// options make every request carry the token.
 func (l *login) options() []grpc.DialOption {
-	if l.user == "" {
+	if !l.needed {
 		return nil
 	}
 	return []grpc.DialOption{grpc.WithChainUnaryInterceptor(l.unary), grpc.WithChainStreamInterceptor(l.stream)}
@@ -159,4 +162,22 @@ func (l *login) unary(ctx context.Context, method string, req, reply any, cc *gr
 
 func (l *login) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, options ...grpc.CallOption) (grpc.ClientStream, error) {
 	return open(withToken(ctx, l.present()), desc, cc, method, options...)
+}
+
+// Admits returns the error of an etcd that does not let the URL's user in. It returns nil for one
+// that does not respond, and never shows the URL.
+func Admits(ctx context.Context, url string) error {
+	t, err := parse(url)
+	if err != nil {
+		return err
+	}
+	c, err := dial(t, defaultTimeout)
+	if err != nil {
+		return hinted(err, t)
+	}
+	defer func() { _ = c.client.Close() }()
+	if err := c.login.await(ctx); errors.Is(err, rpctypes.ErrAuthFailed) {
+		return hinted(err, t)
+	}
+	return nil
 }

@@ -165,10 +165,10 @@ func TestLoginsThatTakeLong(t *testing.T) {
 	begun, answered := make(chan bool, 10), make(chan bool)
 	s.conn.login.mu.Lock()
 	ask := s.conn.login.ask
-	s.conn.login.ask = func(ctx context.Context) (string, error) {
+	s.conn.login.ask = func(ctx context.Context, user, password string) (string, error) {
 		begun <- true
 		<-answered
-		return ask(context.WithoutCancel(ctx))
+		return ask(context.WithoutCancel(ctx), user, password)
 	}
 	s.conn.login.mu.Unlock()
 	before := logins(t, etcd, s)
@@ -221,7 +221,7 @@ func TestAPasswordThatIsChanged(t *testing.T) {
 func TestOneLogin(t *testing.T) {
 	t.Parallel()
 	begun, answer := make(chan bool, 10), make(chan string)
-	l := &login{user: "u", ask: func(context.Context) (string, error) {
+	l := &login{needed: true, credentials: func() (string, string) { return "u", "" }, ask: func(context.Context, string, string) (string, error) {
 		begun <- true
 		return <-answer, nil
 	}}

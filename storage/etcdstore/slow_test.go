@@ -15,6 +15,7 @@ import (
 // Rows that take longer to send than a member may not answer are read all the same: in
 // smaller pages, and for longer than Open waits for an etcd that sends nothing.
 func TestRowsOnASlowPathAreRead(t *testing.T) {
+	testenv.Long(t, "rows that a slow path to etcd never brings")
 	t.Parallel()
 	const rows, bytesEach = 200, 30 << 10 // 6 MB
 	url := testenv.EtcdURL(t)
@@ -48,6 +49,7 @@ func TestRowsOnASlowPathAreRead(t *testing.T) {
 
 // So is an entry that alone takes longer.
 func TestALargeEntryOnASlowPathIsRead(t *testing.T) {
+	testenv.Long(t, "a large entry that a slow path to etcd never brings")
 	t.Parallel()
 	const bytesEach = 450 << 10
 	url := testenv.EtcdURL(t)

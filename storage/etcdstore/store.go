@@ -18,17 +18,22 @@ import (
 
 // Options tune a Store. The zero value of a field takes its default.
 type Options struct {
-	// Timeout bounds a transaction whose context has no deadline; default 2s. A request to one member may take half.
+	// Timeout bounds a transaction whose context has no deadline; default 2s. A request to a single member
+	// may take half of Timeout.
 	Timeout time.Duration
-	// Patience is how long Open waits for an etcd that cannot be reached, and then for more of the rows; default 10s.
+	// Patience is how long Open waits for an unreachable etcd, and then for progress in reading the rows;
+	// default 10s.
 	Patience time.Duration
 	Logger   *slog.Logger // default discards
+	// Credentials, if not nil, returns the user and the password of each login, instead of those of
+	// the URL, which must have some. It is called from several goroutines and must not block.
+	Credentials func() (user, password string)
 }
 
 const (
 	defaultTimeout  = 2 * time.Second
 	defaultPatience = 10 * time.Second
-	// minVersion is the first whose members tell how far they have applied the raft log.
+	// minVersion is the first version whose members report how far they have applied the raft log.
 	minVersion = "3.4.0"
 )
 
@@ -43,9 +48,8 @@ type Store struct {
 
 var _ replica.Store = (*Store)(nil)
 
-// Open connects and loads the rows. It changes nothing if the etcd is unfit, or if there
-// is anything else below the prefix. The error says what to do, and never contains the
-// URL.
+// Open connects and loads the rows. It changes nothing if the etcd is unfit, or if the prefix contains other
+// keys. The error says what to do, and never contains the URL.
 func Open(ctx context.Context, url string, opts Options) (*Store, error) {
 	if opts.Timeout == 0 {
 		opts.Timeout = defaultTimeout
@@ -64,9 +68,15 @@ func Open(ctx context.Context, url string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, hinted(err, t)
 	}
+	if opts.Credentials != nil {
+		c.login.credentials = opts.Credentials
+	}
 	s := newService(c, t.prefix)
 	if _, err := s.fit(ctx, opts.Patience); err != nil {
 		return nil, errors.Join(hinted(err, t), c.client.Close())
+	}
+	for _, other := range s.others {
+		opts.Logger.WarnContext(ctx, "this etcd has the locks of another fencelock, and none here yet: a server there and this one grant the same resources. If they are one cluster, stop this server and name that prefix", "here", s.prefix, "other", other)
 	}
 	store := &Store{Store: optimistic.New(s, optimistic.Options{Timeout: opts.Timeout, Logger: opts.Logger}), conn: c, target: t}
 	err = rowlog.Patiently(ctx, opts.Patience, opts.Logger, s.progress, func(ctx context.Context) (err error) {
@@ -79,15 +89,17 @@ func Open(ctx context.Context, url string, opts Options) (*Store, error) {
 	return store, nil
 }
 
-// Seen is what Look finds.
+// Seen is the result of Look.
 type Seen struct {
 	Version string
 	Members int  // of the cluster
-	Named   int  // of them in the URL
+	Named   int  // how many of them the URL names
 	TLS     bool // or all members are on this machine
+	// Others are prefixes that hold locks of fencelock, if this one holds none.
+	Others []string
 }
 
-// Look tries what Open would, and changes nothing.
+// Look checks the same things as Open, and changes nothing.
 func Look(ctx context.Context, url string, patience time.Duration) (seen Seen, err error) {
 	t, err := parse(url)
 	if err != nil {
@@ -102,6 +114,7 @@ func Look(ctx context.Context, url string, patience time.Duration) (seen Seen, e
 	if seen.Version, err = s.fit(ctx, patience); err != nil {
 		return seen, hinted(err, t)
 	}
+	seen.Others = s.others
 	members, err := c.client.MemberList(ctx)
 	if err != nil {
 		return seen, hinted(err, t)
@@ -110,7 +123,7 @@ func Look(ctx context.Context, url string, patience time.Duration) (seen Seen, e
 	return seen, nil
 }
 
-// fit waits for etcd, and refuses one that cannot keep the rows.
+// fit waits for etcd, and refuses an etcd that cannot keep the rows.
 func (s *service) fit(ctx context.Context, patience time.Duration) (version string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -130,10 +143,12 @@ func (s *service) fit(ctx context.Context, patience time.Duration) (version stri
 		return "", err
 	}
 	if len(head.Kvs) == 0 {
+		s.others = s.neighbours(ctx)
 		return status.Version, s.vacant(resp)
 	}
 	if _, err := optimistic.ReadHead(string(head.Kvs[0].Value)); err != nil {
-		return "", &unfitError{fmt.Sprintf("the key %shead was written by another version of fencelock (%v): use another prefix in the URL", s.prefix, err)}
+		return "", &unfitError{fmt.Sprintf("the locks below %s are those of another version of fencelock (%v): run that version, or stop all servers and follow docs/how-to/upgrade.md#upgrade-or-restart-servers. "+
+			"A server with other locks beside them would grant what they hold", s.prefix, err)}
 	}
 	return status.Version, nil
 }
@@ -147,30 +162,29 @@ func newEnough(version, host string) error {
 	return nil
 }
 
-// vacant refuses a prefix with keys of others.
+// vacant refuses a prefix that contains keys of other programs.
 func (s *service) vacant(resp *clientv3.GetResponse) error {
 	for _, kv := range resp.Kvs {
 		if _, isEntry := s.number(kv.Key); !isEntry && !s.owns(string(kv.Key)) {
-			return &unfitError{fmt.Sprintf("other programs have keys below %s (%s): use another prefix in the URL", s.prefix, kv.Key)}
+			return &unfitError{fmt.Sprintf("other programs have keys below %s (%s), and there are no locks: name the prefix of the servers that run; a new cluster needs a prefix without keys", s.prefix, kv.Key)}
 		}
 	}
 	return nil
 }
 
-// owns tells keys other than rows.
+// owns reports whether a key is one of fencelock's that is not a row.
 func (s *service) owns(key string) bool {
 	return key == s.prefix+headName || key == s.prefix+claimName || key == s.prefix+clockName || strings.HasPrefix(key, s.prefix+topicName)
 }
 
-// Young tells whether nothing that was ever here can have been lost: this etcd was never
-// restored before the first server started. Then a store that holds nothing never held
-// anything.
+// Young reports whether it is certain that nothing was lost: this etcd was never restored before the first
+// server started. Then an empty store was always empty.
 func (s *Store) Young() bool { return s.young }
 
 // Place names the members and the prefix.
 func (s *Store) Place() string { return s.target.place() }
 
-// Close stops to follow the rows and closes the connection.
+// Close stops following the rows and closes the connection.
 func (s *Store) Close() error {
 	return errors.Join(s.Store.Close(), s.conn.client.Close())
 }

@@ -86,6 +86,7 @@ func wipe(tb testing.TB, store *Store) {
 }
 
 func TestDifferential(t *testing.T) {
+	testenv.Long(t, "an etcd store that passes storetest and breaks a rule")
 	t.Parallel()
 	nodetest.DifferentialReplica(t, func() (nodetest.Harness, func()) {
 		store := openStore(t, testenv.EtcdURL(t))

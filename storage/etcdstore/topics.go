@@ -7,7 +7,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Tell sends a message to all servers that hear the topic now.
+// Tell sends a message to all servers that are listening to the topic.
 func (s *Store) Tell(ctx context.Context, topic, message string) error {
 	return s.conn.try(ctx, func(ctx context.Context, client *clientv3.Client) error {
 		_, err := client.Put(ctx, s.target.prefix+topicName+topic, message)
@@ -15,7 +15,7 @@ func (s *Store) Tell(ctx context.Context, topic, message string) error {
 	})
 }
 
-// hearPause is the time before a watch that ended is made again.
+// hearPause is the pause before a watch that ended is started again.
 const hearPause = 100 * time.Millisecond
 
 // Hear calls heard for every message of a topic until ctx ends. Messages that are sent

@@ -13,13 +13,13 @@ import (
 	"github.com/fencelock/fencelock/internal/pemfile"
 )
 
-// target is what a URL names.
+// target is the content of a store's URL.
 type target struct {
 	hosts    []string // host:port
 	prefix   string   // ends with a slash
 	user     string
 	password string
-	tls      *tls.Config // nil for none
+	tls      *tls.Config // nil without TLS
 }
 
 const (
@@ -31,16 +31,16 @@ const (
 	probeTime = time.Second
 )
 
-// errMalformedURL keeps quiet about the URL on purpose: it may hold a password.
+// errMalformedURL omits the URL on purpose, because it may contain a password.
 var errMalformedURL = errors.New("the URL is not valid; it should look like " +
 	"etcd://a:2379,b:2379,c:2379/prefix or etcds://user:password@a:2379,b:2379,c:2379/prefix?ca=/path/ca.pem")
 
-// Is tells whether a URL is one of etcd.
+// Is reports whether a URL has etcd's scheme.
 func Is(raw string) bool {
 	return strings.HasPrefix(raw, schemePlain) || strings.HasPrefix(raw, schemeTLS)
 }
 
-// parse reads a URL. net/url knows of one host only.
+// parse reads a URL. It does not use net/url, which supports only one host.
 func parse(raw string) (*target, error) {
 	scheme := schemePlain
 	if strings.HasPrefix(raw, schemeTLS) {
@@ -87,7 +87,7 @@ func appendHost(hosts []string, host string) ([]string, bool) {
 	return append(hosts, net.JoinHostPort(name, port)), name != "" && port != "" && !strings.ContainsAny(name, " @")
 }
 
-// secure reads the options, which are all of TLS.
+// secure reads the options. All of them concern TLS.
 func (t *target) secure(on bool, options url.Values) (err error) {
 	for name := range options {
 		if name != "ca" && name != "cert" && name != "key" {
@@ -104,10 +104,10 @@ func (t *target) secure(on bool, options url.Values) (err error) {
 	return err
 }
 
-// place is what may be told about the target: no password.
+// place describes the target without the password.
 func (t *target) place() string { return strings.Join(t.hosts, ",") + t.prefix }
 
-// local: no request leaves this machine.
+// local reports whether all hosts are on this machine.
 func (t *target) local() bool {
 	return !slices.ContainsFunc(t.hosts, func(host string) bool {
 		name, _, _ := net.SplitHostPort(host)
@@ -116,7 +116,7 @@ func (t *target) local() bool {
 	})
 }
 
-// probe connects to the first host, for the reason why that fails; nil if it does not.
+// probe connects to the first host and returns why that fails, or nil.
 func (t *target) probe() error {
 	dialer := &net.Dialer{Timeout: probeTime}
 	conn, err := dialer.Dial("tcp", t.hosts[0])
@@ -132,7 +132,7 @@ func (t *target) probe() error {
 	if err := secure.Handshake(); err != nil {
 		return err
 	}
-	// A server that misses the client's certificate says so after the handshake.
+	// A server that requires a client certificate reports its absence only after the handshake.
 	_, err = secure.Read(make([]byte, 1))
 	if late, ok := errors.AsType[net.Error](err); ok && late.Timeout() {
 		return nil

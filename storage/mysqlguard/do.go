@@ -6,14 +6,18 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
+	"time"
 
 	"github.com/fencelock/fencelock/fencing"
 )
 
-// Do runs fn in a transaction that has claimed the lease's resources with their tokens, and
-// commits it if fn returns nil. lease is a *client.Lease, or a fencing.Claim for a token that
-// came from elsewhere. Everything that fn reads is at least as new as the last write of any
-// earlier holder. The database's driver is github.com/go-sql-driver/mysql.
+// Do runs fn in a transaction that has claimed the lease's resources with their tokens, and commits it if fn
+// returns nil. lease is a *client.Lease, or a fencing.Claim for a token from another source. Everything that
+// fn reads is at least as new as the last write of any earlier holder. MariaDB ends a connection whose
+// transaction is idle for the lease's TTL, rounded up to seconds, so a paused holder does not keep its
+// successor from the rows (idle_transaction_timeout, which Do resets to the server's default afterwards). The
+// database's driver is github.com/go-sql-driver/mysql.
 //
 // Errors: *fencing.StaleTokenError when the token is stale (never retry; acquire the lock
 // again), which matches fencing.ErrLeaseLost; ErrNotInstalled; fencing.ErrMalformedResource and fencing.ErrMalformedToken; ErrTokenMissing when
@@ -27,6 +31,9 @@ func Do(ctx context.Context, db *sql.DB, lease fencing.Lease, fn func(tx *sql.Tx
 		}
 	}
 	err := refusal(inTx(ctx, db, func(tx *sql.Tx) error {
+		if err := limitIdle(ctx, tx, lease); err != nil {
+			return err
+		}
 		if err := Claim(ctx, tx, lease); err != nil {
 			return err
 		}
@@ -35,7 +42,19 @@ func Do(ctx context.Context, db *sql.DB, lease fencing.Lease, fn func(tx *sql.Tx
 	return fencing.Suspect(lease, err)
 }
 
-// Claim claims the resources of another lease in the transaction of Do: in one order
+// limitIdle makes MariaDB end the connection if its transaction is idle for the lease's TTL. Otherwise a
+// paused holder would keep its successor from the rows. A lease without a TTL has no limit.
+func limitIdle(ctx context.Context, tx *sql.Tx, lease fencing.Lease) error {
+	timed, says := lease.(interface{ TTL() time.Duration })
+	if !says || timed.TTL() <= 0 {
+		return nil
+	}
+	seconds := int64(math.Ceil(timed.TTL().Seconds()))
+	_, err := tx.ExecContext(ctx, fmt.Sprintf(`SET SESSION idle_transaction_timeout = %d`, seconds))
+	return err
+}
+
+// Claim claims the resources of another lease in the transaction of Do. Claim several leases in the same order
 // everywhere, or two transactions may wait for each other. Errors: those of Do.
 func Claim(ctx context.Context, tx *sql.Tx, lease fencing.Lease) error {
 	for _, c := range lease.Claims() {
@@ -61,9 +80,8 @@ func claim(ctx context.Context, tx *sql.Tx, c fencing.Claim) error {
 	return refusal(err)
 }
 
-// forget takes from the connection what lets its transaction write: the pool hands it
-// out again.
-const forget = `SET @fencing_claimer = NULL`
+// forget clears the session variables that Do and limitIdle set on the connection, because the pool reuses it.
+const forget = `SET @fencing_claimer = NULL, SESSION idle_transaction_timeout = DEFAULT`
 
 func inTx(ctx context.Context, db *sql.DB, fn func(*sql.Tx) error) (err error) {
 	tx, err := db.BeginTx(ctx, nil)
@@ -87,7 +105,7 @@ func inTx(ctx context.Context, db *sql.DB, fn func(*sql.Tx) error) (err error) {
 	return tx.Commit()
 }
 
-// refusal gives the guard's own SQLSTATEs their Go errors.
+// refusal converts the guard's own SQLSTATEs to Go errors.
 func refusal(err error) error {
 	switch sqlState(err) {
 	case SQLStateStale:

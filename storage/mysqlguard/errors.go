@@ -11,9 +11,8 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 )
 
-// The SQLSTATEs of the guard's own errors. Each has an error number as well, since many
-// drivers show no SQLSTATE: 31001, 31002 and 31003. (PyMySQL reads larger ones than 32767
-// as negative.)
+// The SQLSTATEs of the guard's own errors. Many drivers do not show the SQLSTATE, so each also has an error
+// number: 31001, 31002 and 31003. (PyMySQL reads numbers above 32767 as negative.)
 const (
 	SQLStateStale     = "LK001" // the token is below the mark; never retry with it
 	SQLStateMissing   = "LK002" // a protected row was changed without a token for its resource
@@ -27,7 +26,7 @@ var ErrTokenMissing = errors.New("no fencing token for a protected row")
 // ErrNotInstalled says that the database has no guard.
 var ErrNotInstalled = errors.New(`the database has no guard: run "fencelock guard install"`)
 
-// Errors of MariaDB that decide something here.
+// MariaDB's error numbers that this package handles.
 const (
 	lockWaitTimeout = 1205
 	deadlock        = 1213
@@ -62,7 +61,7 @@ func sqlState(err error) string {
 	return ""
 }
 
-// schemaGone says that somebody removed the guard, or brought back a database without it.
+// schemaGone reports that somebody removed the guard, or restored a database without it.
 func schemaGone(err error) bool {
 	switch number(err) {
 	case noSuchTable, noSuchRoutine, noSuchDatabase:
@@ -71,7 +70,7 @@ func schemaGone(err error) bool {
 	return false
 }
 
-// explain turns an error of MariaDB into one that fencing.Guard lists.
+// explain converts an error of MariaDB to an error that fencing.Guard lists.
 func explain(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
@@ -82,7 +81,7 @@ func explain(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", fencing.ErrGuardUnavailable, err)
 }
 
-// MariaDB's errors have no fields of their own, so the numbers are in the message.
+// MariaDB's errors have no fields for details, so the tokens are in the message.
 var staleMessage = regexp.MustCompile(`(?s)^stale fencing token for '(.*)': presented (\d+), highest seen (\d+)$`)
 
 // staleToken reads a refusal (LK001). ok is false for a message of another form.
@@ -97,7 +96,7 @@ func staleToken(err error) (stale *fencing.StaleTokenError, ok bool) {
 	return &fencing.StaleTokenError{Resource: parts[1], Presented: presented, Highest: highest}, true
 }
 
-// asType is errors.AsType of Go 1.26: the oldest Go that this module needs is 1.25.
+// asType is errors.AsType of Go 1.26. This module still supports Go 1.25.
 func asType[E error](err error) (E, bool) {
 	var target E
 	ok := errors.As(err, &target)

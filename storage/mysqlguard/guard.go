@@ -12,8 +12,8 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 )
 
-// Guard is a fencing.Guard in MariaDB. Every method is one round trip. It makes its schema
-// by itself when it first reaches the server, and again if the schema has gone.
+// Guard is a fencing.Guard in MariaDB. Every method is one round trip. Guard creates its schema when it first
+// reaches the server, and again if the schema is missing later.
 type Guard struct {
 	db     *sql.DB
 	opts   Options
@@ -22,9 +22,9 @@ type Guard struct {
 
 var _ fencing.Guard = (*Guard)(nil)
 
-// Open returns a Guard at once, whether MariaDB answers or not: while it does not, the
-// methods return fencing.ErrGuardUnavailable, and each call tries again. The error, for a
-// malformed URL or bad options, never contains the URL.
+// Open returns a Guard at once, even if MariaDB does not respond. Until it does, the methods return
+// fencing.ErrGuardUnavailable, and each call tries again. Open fails only for a malformed URL or bad options,
+// and its error never contains the URL.
 func Open(url string, opts Options) (*Guard, error) {
 	opts, err := opts.withDefaults()
 	if err != nil {
@@ -38,7 +38,7 @@ func Open(url string, opts Options) (*Guard, error) {
 	return &Guard{db: db, opts: opts, schema: schema}, nil
 }
 
-// Close ends an installation and the connections, waiting for calls that run.
+// Close ends an installation and the connections. It waits for running calls.
 func (g *Guard) Close() error {
 	g.schema.close()
 	return g.db.Close()
@@ -136,7 +136,7 @@ func (g *Guard) list(ctx context.Context, prefix, after string, limit int) (reco
 	return records, rows.Err()
 }
 
-// The left join tells a record without a kept attempt from none.
+// The left join distinguishes a record without kept attempts from a missing record.
 const historySQL = `
 SELECT a.token, a.compared, a.kind, a.compared <= a.token, a.version, a.at
   FROM fencing_records AS r LEFT JOIN fencing_attempts AS a USING (resource)
@@ -194,7 +194,7 @@ func (g *Guard) Usage(ctx context.Context) (usage fencing.Usage, err error) {
 	return usage, err
 }
 
-// Refused is how many stale claims the guard has refused in transactions of applications.
+// Refused returns how many stale claims the guard has refused in transactions of applications.
 func (g *Guard) Refused(ctx context.Context) (refused int64, err error) {
 	err = g.call(ctx, g.opts.CallTimeout, func(ctx context.Context) error {
 		return g.db.QueryRowContext(ctx, refusedSQL).Scan(&refused)
@@ -215,12 +215,11 @@ func (g *Guard) Check(ctx context.Context) error {
 	})
 }
 
-// tries is how often a statement is run that failed without any effect.
+// tries is how often a statement is run if it fails without any effect.
 const tries = 4
 
-// call runs one statement under a time limit, when the schema is there. What failed
-// without effect is tried again; every error that is returned is one that fencing.Guard
-// lists.
+// call waits for the schema and runs one statement under a time limit. It repeats a statement that failed
+// without effect. It returns only errors that fencing.Guard lists.
 func (g *Guard) call(ctx context.Context, limit time.Duration, run func(context.Context) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -235,7 +234,7 @@ func (g *Guard) call(ctx context.Context, limit time.Duration, run func(context.
 		err = run(limited)
 	}
 	if schemaGone(err) {
-		g.schema.done.Store(false) // it is made again for the next call
+		g.schema.done.Store(false) // the next call creates it again
 	}
 	if errors.Is(err, sql.ErrNoRows) {
 		return fencing.ErrNotFound
@@ -243,15 +242,15 @@ func (g *Guard) call(ctx context.Context, limit time.Duration, run func(context.
 	return explain(ctx, err)
 }
 
-// ready runs an installation until it has succeeded once: one at a time, while the callers
-// wait. It continues when the call that began it has run out of time: on a slow server each
-// call would otherwise cut it off and begin again.
+// ready runs the installation until it has succeeded once, one attempt at a time, while the callers wait. An
+// attempt continues when its first caller has run out of time. Otherwise, on a slow server, each call would
+// cut the installation off and begin again.
 type ready struct {
 	install func(context.Context) error
 	ctx     context.Context // ends with close
 	stop    context.CancelFunc
 	done    atomic.Bool
-	turn    chan struct{} // is full while an installation runs
+	turn    chan struct{} // full while an installation runs
 }
 
 func newReady(install func(context.Context) error) *ready {
@@ -259,7 +258,7 @@ func newReady(install func(context.Context) error) *ready {
 	return &ready{install: install, ctx: ctx, stop: stop, turn: make(chan struct{}, 1)}
 }
 
-// ensure returns nil once an installation has succeeded, or why it has not before ctx ends.
+// ensure returns nil after an installation has succeeded. If none succeeds before ctx ends, it returns why.
 func (r *ready) ensure(ctx context.Context) error {
 	if r.done.Load() {
 		return nil
@@ -283,10 +282,10 @@ func installing(ctx context.Context) error {
 	return fmt.Errorf("the guard is being installed: %w", ctx.Err())
 }
 
-// run has the turn, and gives it back.
+// run installs once. Its caller has taken the turn; run gives it back.
 func (r *ready) run(ended chan<- error) {
 	defer func() { <-r.turn }()
-	if r.done.Load() { // by the one before
+	if r.done.Load() { // the previous turn succeeded
 		ended <- nil
 		return
 	}
@@ -297,7 +296,7 @@ func (r *ready) run(ended chan<- error) {
 	ended <- err
 }
 
-// close ends an installation, and waits for its end.
+// close ends an installation, and waits until it has stopped.
 func (r *ready) close() {
 	r.stop()
 	r.turn <- struct{}{}

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// schemaVersion is what the end of schema.sql writes into fencing_version.
+// schemaVersion is the version that the end of schema.sql writes into fencing_version.
 const schemaVersion = 2
 
-// installTimeout bounds making the schema, other servers' turns included.
+// installTimeout bounds the creation of the schema, including the wait for other servers.
 const installTimeout = 30 * time.Second
 
 //go:embed schema.sql
@@ -23,11 +23,10 @@ var schema string
 // SQL is the guard as one script for the mariadb client, which can be run again.
 func SQL() string { return schema }
 
-// Install makes the guard in the database of the URL, or brings it up to this version. It
-// is idempotent, and safe to run from many places at once. MariaDB has no transactions
-// around such statements: an installation that breaks off is completed by the next one.
-// The user needs ALL on the database, and where log_bin is on either SUPER or the setting
-// log_bin_trust_function_creators.
+// Install creates the guard in the database of the URL, or upgrades it to this version. It is idempotent, and
+// safe to run from many places at once. MariaDB has no transactions around such statements; if an installation
+// breaks off, run it again to complete it. The user needs ALL on the database. If log_bin is on, it also needs
+// SUPER, or the setting log_bin_trust_function_creators.
 func Install(ctx context.Context, url string) error {
 	return withDB(url, func(db *sql.DB) error { return runScript(ctx, db) })
 }
@@ -70,20 +69,19 @@ func runScript(ctx context.Context, db *sql.DB) error {
 	})
 }
 
-// onConn runs do on a connection that the pool does not get back, since do leaves locks
-// and settings on it.
+// onConn runs do on a connection that is closed afterwards, since do leaves locks and settings on it.
 func onConn(ctx context.Context, db *sql.DB, do func(*sql.Conn) error) error {
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return err
 	}
 	err = do(conn)
-	_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // which closes it
+	_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // makes the pool close it
 	return err
 }
 
-// namesTurn begins the statement of schema.sql after which there is a turn to take. What
-// comes before can be run by many at once.
+// namesTurn begins the statement of schema.sql after which the lock of takeTurn exists. Many servers may run
+// the statements before it at the same time.
 const namesTurn = "INSERT IGNORE INTO fencing_turn"
 
 // takeTurn takes the lock under which the guard is changed, as the procedure
@@ -99,8 +97,7 @@ func takeTurn(ctx context.Context, conn *sql.Conn) error {
 	return nil
 }
 
-// statements are those of a script for the mariadb client, in which DELIMITER changes what
-// ends one.
+// statements splits a script for the mariadb client, in which DELIMITER changes the end mark of a statement.
 func statements(script string) (list []string) {
 	delimiter, text := ";", ""
 	for line := range strings.Lines(script) {
@@ -116,8 +113,8 @@ func statements(script string) (list []string) {
 	return list
 }
 
-// install does nothing where the guard is new enough, and then needs no right but to read
-// its version: a service may run under a user that may change nothing.
+// install does nothing if the installed guard is new enough. It then only needs the right to read the version,
+// so a service may run under a user that may change nothing.
 func install(ctx context.Context, db *sql.DB) error {
 	installed, err := installedVersion(ctx, db)
 	if err != nil {
@@ -129,7 +126,7 @@ func install(ctx context.Context, db *sql.DB) error {
 	return runScript(ctx, db)
 }
 
-// installedVersion is the version of the schema, 0 if there is none.
+// installedVersion returns the version of the schema, or 0 without one.
 func installedVersion(ctx context.Context, db *sql.DB) (int, error) {
 	var installed sql.NullInt64
 	err := db.QueryRowContext(ctx, `SELECT MAX(version) FROM fencing_version`).Scan(&installed)
@@ -161,8 +158,8 @@ func Uninstall(ctx context.Context, url string) error {
 	})
 }
 
-// dropsSQL gives the statements that remove the guard: triggers first, so that no write
-// meets a trigger whose tables are gone.
+// dropsSQL selects the statements that remove the guard. Triggers come first, so that no write runs a trigger
+// whose tables are gone.
 const dropsSQL = `
 SELECT CONCAT('DROP TRIGGER IF EXISTS ', TRIGGER_NAME) FROM information_schema.TRIGGERS
  WHERE TRIGGER_SCHEMA = DATABASE() AND TRIGGER_NAME REGEXP '^fencing_[0-9]+_(insert|update|delete)$'

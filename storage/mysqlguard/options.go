@@ -1,6 +1,8 @@
 package mysqlguard
 
 import (
+	"cmp"
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -14,14 +16,16 @@ import (
 
 // Options tune a Guard. The zero value is ready for use.
 type Options struct {
-	// HistoryKept is how many attempts are kept for each resource, accepted and refused:
-	// 1 to 10000, 0 means 100.
+	// HistoryKept is the number of attempts kept for each resource, accepted and refused: 1 to 10000, 0 means
+	// 100.
 	HistoryKept int
-	// MaxConns is the most connections held: 0 means 16.
+	// MaxConns is the maximum number of connections: 0 means 16.
 	MaxConns int
-	// CallTimeout bounds every call, so that a caller learns soon that MariaDB is away:
-	// 0 means 2 s.
+	// CallTimeout bounds every call, so that a caller soon learns that MariaDB is unreachable: 0 means 2 s.
 	CallTimeout time.Duration
+	// Credentials, if not nil, returns the user and the password of each new connection, instead of
+	// those of the URL; "" for the URL's. It is called from several goroutines and must not block.
+	Credentials func() (user, password string)
 }
 
 const (
@@ -35,7 +39,7 @@ const (
 	defaultPort = "3306"
 )
 
-// errMalformedURL keeps quiet about the URL on purpose: it holds a password.
+// errMalformedURL omits the URL on purpose, because it contains a password.
 var errMalformedURL = errors.New("the database URL is not valid; it should look like mysql://user:password@host:3306/database?tls=true")
 
 func (o Options) withDefaults() (Options, error) {
@@ -57,7 +61,7 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// IsURL reports whether the text has the scheme of a URL that Open takes.
+// IsURL reports whether the text has the scheme that Open accepts.
 func IsURL(text string) bool { return strings.HasPrefix(text, "mysql://") }
 
 // parseURL reads a URL. Its parameters are the driver's.
@@ -80,20 +84,30 @@ func parseURL(text string) (*mysql.Config, error) {
 	return config, nil
 }
 
-// open makes a pool. It does not connect.
+// open creates a pool. It does not connect.
 func open(url string, opts Options) (*sql.DB, error) {
 	config, err := parseURL(url)
 	if err != nil {
 		return nil, err
 	}
-	// A call is one round trip, and a value goes as it is.
+	// With interpolated parameters a call is one round trip; this collation passes values unchanged.
 	config.InterpolateParams, config.Collation = true, "utf8mb4_general_ci"
 	config.ParseTime, config.Loc = true, time.UTC
 	if config.Timeout == 0 || config.Timeout > opts.CallTimeout {
 		config.Timeout = opts.CallTimeout
 	}
-	// What goes wrong on a connection is in the errors that are returned.
+	// The returned errors describe connection failures, so the driver need not log them.
 	config.Logger = &mysql.NopLogger{}
+	if opts.Credentials != nil {
+		err := config.Apply(mysql.BeforeConnect(func(_ context.Context, conn *mysql.Config) error {
+			user, password := opts.Credentials()
+			conn.User, conn.Passwd = cmp.Or(user, conn.User), cmp.Or(password, conn.Passwd)
+			return nil
+		}))
+		if err != nil {
+			return nil, err
+		}
+	}
 	connector, err := mysql.NewConnector(config)
 	if err != nil {
 		return nil, errMalformedURL

@@ -9,11 +9,11 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 )
 
-// Status is what the guard of a database knows.
+// Status is the state of the guard in a database.
 type Status struct {
 	Refused   int64         `json:"refused"`   // stale claims, over all resources
-	Resources int64         `json:"resources"` // that have a mark
-	Highest   fencing.Token `json:"highest"`   // the largest mark; 0 for none
+	Resources int64         `json:"resources"` // number of resources that have a mark
+	Highest   fencing.Token `json:"highest"`   // the largest mark; 0 if there is none
 	Tables    []TableStatus `json:"tables"`
 	Roles     []RoleStatus  `json:"roles"`
 }
@@ -27,7 +27,7 @@ type TableStatus struct {
 	Problem  string `json:"problem,omitempty"` // what is missing from the protection
 }
 
-// RoleStatus is one user that has written without tokens.
+// RoleStatus is a user that has written without tokens.
 type RoleStatus struct {
 	Name  string `json:"name"`
 	Times int64  `json:"times"`

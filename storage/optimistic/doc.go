@@ -1,43 +1,43 @@
-// Package optimistic is a replica.Store over a service that keeps a few keys for several
-// servers, and can write some of them in one step if one has not changed: etcd. Such a
-// service is a [Service]; it knows nothing of transactions.
+// Package optimistic is a replica.Store over a service that keeps a few keys for several servers, and can
+// write several keys in one step on the condition that one has not changed: etcd and ZooKeeper. Such a service
+// is a [Service]; it knows nothing of transactions.
 //
-// The rows are a log. Each transaction adds an entry to it, with the rows that it put and
-// the keys that it deleted; every server has read all of them, and has the rows in memory
-// (the [Mirror]), which the service keeps up to date. A transaction runs on this copy. What
-// it wrote is then committed under one condition: that the head is still the one on which
-// it ran. The head is a key that every commit replaces by another value, so commits come
-// one after the other: a transaction never misses a row that was changed, inserted or
-// deleted meanwhile, in a range neither. After a conflict it runs again on the newer copy.
-// A transaction that wrote nothing, and a View, is good if the copy is as new as a
-// linearizable read of the head that began after the call.
+// The rows are a log. Each transaction appends an entry with the rows that it put and the keys that it
+// deleted. Every server has read all entries and has the rows in memory (the [Mirror]), which the service
+// keeps up to date. A transaction runs on this copy. Its changes are then committed on one condition: the head
+// is still the one on which it ran. The head is a key to which every commit gives a new value, so commits are
+// serial. A transaction therefore never misses a row that was changed, inserted or deleted meanwhile, not even
+// in a range. After a conflict it runs again on the newer copy. A View, or a transaction that wrote nothing,
+// is valid if the copy is at least as new as a linearizable read of the head that began after the call.
 //
-// The oldest entries are removed as new ones are written; what they have of living rows is
-// written again with the transaction that removes them. The log is at most about twice as
-// large as the rows. The head has its bounds.
+//	run fn on the copy ──▶ commit if head is unchanged ──▶ done
+//	      ▲                          │ conflict
+//	      └── wait for the newer copy ┘
 //
-// One condition costs nothing where there is one server. Several that commit at the same
-// time take turns: the head names them in order, and only the first commits, all that was
-// queued at it meanwhile. Each commit takes its server from the front to the back. So no
-// commit is refused for long; a refused one costs as much time as one that succeeds. A
-// server comes in by the claim, a key that it sets when its commit was refused, or when
-// it sees that others take turns: the next commit, whoever's, takes the claim into the
-// order. A server leaves when its turn comes and it has nothing to commit. One that does
-// not use its turn is left out after [Options.Patience].
+// The oldest entries are removed as new ones are written. If a removed entry contains living rows, the same
+// transaction writes them again. So the log is at most about twice as large as the rows. The head contains the
+// log's first and last number.
 //
-// The turn is advice: what keeps commits apart is the head. Servers take turns, not
-// rows: conditions on single rows would conflict just as often, since most grants write the
-// node's record, which has the high-water mark.
+// With one server this condition costs nothing. Several servers that commit at the same time take turns: the
+// head lists them in order. Only the first one commits, with all the transactions that were queued on it
+// meanwhile, and each commit moves its server from the front to the back. So no server's commits are refused
+// for long, although a refused commit costs as much time as a successful one. A server joins the list by the
+// claim, a key that it sets when its commit was refused or when it sees that others take turns. The next
+// commit of any server moves the claim into the list. A server leaves when its turn comes and it has nothing
+// to commit. A server that does not use its turn is removed after [Options.Patience].
 //
-// A row goes when this server has seen it for as long as its time to live, by a clock that
-// cannot be set, less what the service knows of how old it was. That is never before its
-// time: a row is seen after it was written. A transaction that writes also deletes the rows
-// that it found ended, since servers that saw them later would find them still; those that
-// nobody asks for are swept.
+// The turn is only advice; the condition on the head is what keeps commits apart. Servers take turns instead
+// of using conditions on single rows, because those would conflict just as often: most grants write the node's
+// record, which contains the high-water mark.
 //
-// The incarnation is a random life, kept in the head. Another begins where the head is
-// missing, where the service says that its data was restored, where its versions went back,
-// and where the log is without an entry that a server has seen, or that the head names: then
-// without rows, since somebody has deleted some. A life that began where all was deleted
-// gives way to another one as soon as a server looks that has seen what was there.
+// A row ends when this server has seen it for its time to live, by a clock that cannot be set, minus the row's
+// age when it was seen, if the service knows it. That is never too early, because a row is seen after it was
+// written. A transaction that writes also deletes the rows that it found ended, because servers that see those
+// rows later would still find them. The sweep deletes ended rows that no transaction touches.
+//
+// The incarnation is the random name of a life, which the head contains. A new life begins, without rows, in
+// these cases: the head is missing; the service reports that its data was restored; its versions went back;
+// or the log lacks an entry that a server has seen, or that the head names, because somebody has deleted
+// data. If a life began after everything was deleted, a new life replaces it when a server that has seen the
+// deleted data reads the head.
 package optimistic

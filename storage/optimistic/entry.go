@@ -10,23 +10,24 @@ import (
 	"github.com/fencelock/fencelock/storage/rowlog"
 )
 
-// transaction is what an entry of the log holds.
+// transaction is the content of a log entry.
 type transaction struct {
-	commit   string // that wrote it
-	previous string // that wrote the entry before; "" if there was none since the life began
+	commit   string // the commit that wrote it
+	previous string // the commit that wrote the previous entry; "" for the first entry of a life
 	deleted  []string
 	put      []rowOf
 }
 
-// rowOf is a row of an entry. Left is its time to live when the entry was written, 0 for good.
+// rowOf is a row of an entry. Left is its remaining time to live when the entry was written, 0 if it never
+// ends.
 type rowOf struct {
 	key   string
 	value []byte
 	left  time.Duration
 }
 
-// encode makes the entry's value: the keys that were deleted, and the rows that were put,
-// each with its time to live in microseconds.
+// encode makes the entry's value: the deleted keys, and the put rows, each with its time to live in
+// microseconds.
 func (t *transaction) encode() []byte {
 	raw := appendText(appendText(nil, t.commit), t.previous)
 	raw = binary.AppendUvarint(raw, uint64(len(t.deleted)))
@@ -41,7 +42,7 @@ func (t *transaction) encode() []byte {
 	return raw
 }
 
-// left are rows of an entry that is written now.
+// left returns the rows of an entry that is written now, with their remaining times.
 func (m *Mirror) left(put []rowlog.Row) []rowOf {
 	now, rows := m.now(), make([]rowOf, len(put))
 	for i, row := range put {
@@ -72,8 +73,8 @@ func decodeEntry(raw []byte) (t transaction, err error) {
 	return t, nil
 }
 
-// seen is the row as one that is seen now. A row lasts from then for what is left of it:
-// that is not before its time.
+// seen converts a row that is seen now. The row ends after its remaining time from now, minus its age, so it
+// never ends early.
 func (r *rowOf) seen(now int64, age time.Duration) overlay.Row {
 	row := overlay.Row{Value: r.value, Ends: overlay.ForGood}
 	if r.left > 0 {

@@ -9,18 +9,18 @@ import (
 	"github.com/fencelock/fencelock/lockcore/replica"
 )
 
-// head is the key that every commit replaces.
+// head is the decoded head: the key to which every commit gives a new value.
 type head struct {
 	life    string   // the incarnation
-	young   bool     // the life began with nothing, where nothing can have been lost
+	young   bool     // the life began empty, at a place where nothing can have been lost
 	origin  string   // Snapshot.Origin when the life began
-	first   int64    // entry of the log
-	last    int64    // the log is empty if it is before the first
+	first   int64    // number of the log's first entry
+	last    int64    // number of its last; the log is empty if last < first
 	commit  string   // random, so that no two heads are equal
-	entry   string   // the commit that wrote the last entry; "" if the log is empty since the life began
-	turns   []string // the servers that take turns: the first commits next
+	entry   string   // the commit that wrote the last entry; "" if this life has written none
+	turns   []string // the servers that take turns; turns[0] commits next
 	wakes   []replica.Wake
-	wakeAll bool // there were too many
+	wakeAll bool // the wakes were too many to list
 }
 
 const (
@@ -60,7 +60,7 @@ func appendText(raw []byte, text string) []byte {
 
 var errHead = errors.New("the head cannot be read")
 
-// decodeHead reads a head; "" is one that there is not.
+// decodeHead reads a head; "" stands for a missing head.
 func decodeHead(raw string) (h head, err error) {
 	if raw == "" {
 		return h, nil
@@ -90,12 +90,12 @@ func decodeHead(raw string) (h head, err error) {
 	return h, nil
 }
 
-// Head is what a service may need to know of a head. It is the zero Head where there is none.
+// Head is the part of a head that a service may need. A missing head gives the zero Head.
 type Head struct {
 	Life   string
-	Origin string // what Snapshot.Origin was when the life began
-	Commit string // differs for any two heads
-	// First and Last are the bounds of the log, which is empty if the last is before the first.
+	Origin string // Snapshot.Origin when the life began
+	Commit string // random: no two heads have the same
+	// First and Last bound the log, which is empty if Last < First.
 	First, Last int64
 	Shared      bool // servers take turns
 }
@@ -106,7 +106,7 @@ func ReadHead(raw string) (Head, error) {
 	return Head{Life: h.life, Origin: h.origin, Commit: h.commit, First: h.first, Last: h.last, Shared: len(h.turns) > 0}, err
 }
 
-// turn is the server that commits next; "" for any.
+// turn returns the server that commits next; "" if any may.
 func (h *head) turn() string {
 	if len(h.turns) == 0 {
 		return ""
@@ -114,7 +114,7 @@ func (h *head) turn() string {
 	return h.turns[0]
 }
 
-// wake sets what listeners are told of.
+// wake sets the wakes, about which listeners are notified.
 func (h *head) wake(wakes []replica.Wake) {
 	size := 0
 	for _, w := range wakes {
@@ -126,10 +126,10 @@ func (h *head) wake(wakes []replica.Wake) {
 	}
 }
 
-// decoder reads what a value holds, part by part.
+// decoder reads the parts of a value one by one.
 type decoder struct {
 	rest   string
-	failed bool // a part was not there: it and what follows are zero
+	failed bool // a part was missing: it and all later parts read as zero
 }
 
 func (d *decoder) number() uint64 {

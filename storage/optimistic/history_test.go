@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore/replica/storetest"
 )
 
@@ -228,11 +229,15 @@ func history(t *testing.T, seed uint64, loss func(*ensemble), weak weakness) (le
 // lost answers, and lost commits.
 func TestServersThatShareAService(t *testing.T) { shareAService(t, 5_000) }
 
-func TestSoakServersThatShareAService(t *testing.T) { shareAService(t, 100_000) }
+func TestSoakServersThatShareAService(t *testing.T) {
+	testenv.Long(t, "a history of servers on one service that is one in a hundred thousand leases")
+	shareAService(t, 100_000)
+}
 
 // shareAService runs histories until so many leases were granted, for each loss.
 func shareAService(t *testing.T, leases int) {
 	t.Helper()
+	testenv.Computes(t)
 	for name, loss := range losses {
 		t.Run(name, func(t *testing.T) {
 			total, seed := 0, uint64(0)

@@ -11,32 +11,36 @@ import (
 	"github.com/fencelock/fencelock/storage/rowlog"
 )
 
-// Mirror is this server's copy of all rows. A Service keeps it up to date.
+// Mirror is this server's copy of all rows.
+//
+// Always true: the copy contains exactly the effects of the commits up to state.version. The Service applies
+// the commits of other servers (Load, Apply); committed applies this server's own as soon as they succeed. It
+// does not decide when to load again; Store does.
 type Mirror struct {
 	began    time.Time
 	notify   func(*head)
-	trusting bool // for tests: it does not look for what it has seen
+	trusting bool // for tests: skip the check that the log contains the entries seen before
 
 	mu      sync.RWMutex
 	log     *rowlog.Log
-	seen    rowlog.Entry // the newest that is known to have been committed
+	seen    rowlog.Entry // the newest entry that is known to have been committed
 	state   state
-	changed chan struct{} // is closed when the state changes
+	changed chan struct{} // closed when the state changes, and then replaced
 }
 
-// state is what a transaction runs on, but for the rows.
+// state is everything, except the rows, that a transaction depends on.
 type state struct {
 	loaded      bool
-	version     int64 // every change up to this is in the copy
+	version     int64 // the copy contains every change up to this version
 	rawHead     string
 	head        head
 	headVersion int64
 	claim       string
-	claimed     int64  // the version that the claim is of
+	claimed     int64  // the version at which the claim was set
 	origin      string // of the last snapshot
 	restored    bool
-	lost        bool // commits may be lost: another life has to begin
-	gap         bool // the log is without entries that the head names: the same, without rows
+	lost        bool // commits may be lost, so a new life has to begin
+	gap         bool // the log lacks entries that the head names, so a new life has to begin without rows
 }
 
 func newMirror(notify func(*head)) *Mirror {
@@ -46,8 +50,8 @@ func newMirror(notify func(*head)) *Mirror {
 // now is the copy's clock: microseconds since it was made. It cannot be set.
 func (m *Mirror) now() int64 { return time.Since(m.began).Microseconds() }
 
-// Load replaces the copy by what read finds, and returns its version. If a commit of this
-// server was answered meanwhile, that may be without it: then it is read again.
+// Load replaces the copy by the result of read, and returns its version. If this server commits meanwhile, the
+// result may lack that commit, and Load reads again.
 func (m *Mirror) Load(read func() (*Snapshot, error)) (version int64, err error) {
 	for {
 		m.mu.RLock()
@@ -63,7 +67,7 @@ func (m *Mirror) Load(read func() (*Snapshot, error)) (version int64, err error)
 	}
 }
 
-// load takes what was read when this server knew of commits up to a version.
+// load takes a snapshot whose reading began when this server knew of commits up to the version known.
 func (m *Mirror) load(s *Snapshot, known int64) (loaded bool, err error) {
 	h, err := decodeHead(s.Head)
 	if err != nil {
@@ -88,9 +92,9 @@ func (m *Mirror) load(s *Snapshot, known int64) (loaded bool, err error) {
 	return true, nil
 }
 
-// lacks tells whether a snapshot is without what this server knows of the life. Where
-// another life has begun since, what it has seen is no longer promised, unless that is of
-// a server that took the place for new.
+// lacks reports whether a snapshot lacks something that this server has seen of the same life. If another life
+// has begun since, the rows seen before are no longer promised, unless the server that began it mistook the
+// place for new.
 func (m *Mirror) lacks(s *Snapshot, h *head, log *rowlog.Log) bool {
 	switch {
 	case m.trusting:
@@ -101,13 +105,13 @@ func (m *Mirror) lacks(s *Snapshot, h *head, log *rowlog.Log) bool {
 	return m.state.lost || s.Version < m.state.version || s.HeadVersion < m.state.headVersion || log.Misses(m.seen, max(1, h.first))
 }
 
-// takeAll takes the entries that a head names. Gap tells that some are not there.
+// takeAll takes the entries that a head names. gap reports that some are missing.
 func (m *Mirror) takeAll(entries []Entry, h *head) (gap bool, err error) {
 	next := h.first
 	for i := range entries {
 		one := &entries[i]
 		if one.Number < h.first || one.Number > h.last {
-			continue // of a head that was lost
+			continue // belongs to a head that was lost
 		}
 		before := m.seen.ID
 		t, err := decodeEntry(one.Value)
@@ -119,12 +123,12 @@ func (m *Mirror) takeAll(entries []Entry, h *head) (gap bool, err error) {
 		m.take(one, &t)
 	}
 	if h.life == "" {
-		return len(entries) > 0, nil // what is there had a head
+		return len(entries) > 0, nil // existing entries had a head
 	}
 	return gap || next <= h.last || h.first <= h.last && m.seen.ID != h.entry, nil
 }
 
-// take does what an entry says that is seen now.
+// take applies an entry that is seen now.
 func (m *Mirror) take(one *Entry, t *transaction) {
 	now, rows := m.now(), make([]rowlog.Row, len(t.put))
 	for i := range t.put {
@@ -138,7 +142,7 @@ func (m *Mirror) append(e rowlog.Entry, deleted []string, put []rowlog.Row) {
 	m.seen = e
 }
 
-// unload says that the copy is no longer kept up to date.
+// unload marks the copy as no longer up to date.
 func (m *Mirror) unload() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -151,17 +155,16 @@ func (m *Mirror) change() {
 	m.changed = make(chan struct{})
 }
 
-// replacedBy tells of a head of another life whether it does not know of what was seen here:
-// there is none, or a server took the place for new.
+// replacedBy reports whether h is a head of another life that does not know what was seen here: the head is
+// missing, or a server mistook the place for new.
 func (s *state) replacedBy(h *head) bool {
 	return (h.life == "" || h.young) && (s.lost || s.head.life != "")
 }
 
-// ailing tells that another life has to begin.
+// ailing reports that a new life has to begin.
 func (s *state) ailing() bool { return s.head.life == "" || s.lost || s.gap }
 
-// Apply applies what one version changed. What this server has committed itself is in
-// the copy already.
+// Apply applies the changes of one version. It skips this server's own commits, which are already in the copy.
 func (m *Mirror) Apply(c *Change) error {
 	news, err := m.apply(c)
 	if news != nil {
@@ -172,8 +175,8 @@ func (m *Mirror) Apply(c *Change) error {
 
 var errBranch = errors.New("the log is not the continuation of what was read before")
 
-// leadsTo tells whether the next head is of a commit that came right after this one, as far
-// as the log is concerned: what it adds was written after previous.
+// leadsTo reports whether next is the head of the commit directly after h, as far as the log shows: the entry
+// that it adds was written after previous.
 func (h *head) leadsTo(next *head, previous string) bool {
 	switch {
 	case h.life == "" || next.entry == "": // there was no log, or there is none any more
@@ -184,11 +187,11 @@ func (h *head) leadsTo(next *head, previous string) bool {
 	return previous == h.entry
 }
 
-// apply returns the head that is new, nil for none.
+// apply returns the new head, or nil if it has not changed.
 func (m *Mirror) apply(c *Change) (news *head, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if c.Claim != nil && c.Version >= m.state.claimed { // the answer to a later commit may have come before
+	if c.Claim != nil && c.Version >= m.state.claimed { // a later commit's response may have arrived first
 		m.state.claim, m.state.claimed = *c.Claim, c.Version
 		m.change()
 	}
@@ -222,18 +225,18 @@ func (m *Mirror) apply(c *Change) (news *head, err error) {
 	return news, nil
 }
 
-// advance makes h the head.
+// advance makes h the current head.
 func (m *Mirror) advance(version int64, raw string, h head) {
 	if h.life != m.state.head.life {
 		m.state.lost, m.state.gap = m.state.replacedBy(&h), false
 	}
 	if m.state.rawHead == "" {
-		m.log = rowlog.New() // the log of a head that was deleted goes with the next
+		m.log = rowlog.New() // the log of a deleted head ends with the next head
 	}
 	m.state.head, m.state.rawHead, m.state.headVersion = h, raw, version
 }
 
-// committed applies what this server has committed, unless the service did already.
+// committed applies a commit of this server, unless the service has applied it already.
 func (m *Mirror) committed(version int64, c *Commit, h head, deleted []string, put []rowlog.Row) {
 	if m.commit(version, c, h, deleted, put) {
 		m.notify(&h)
@@ -248,7 +251,7 @@ func (m *Mirror) commit(version int64, c *Commit, h head, deleted []string, put 
 	case version <= m.state.version:
 		return false
 	case !m.state.loaded, m.state.rawHead != c.Former:
-		m.state.headVersion = version // the next copy must not be older
+		m.state.headVersion = version // a later copy must not be older
 		if c.Value != nil {
 			m.seen = e
 		}
@@ -267,14 +270,14 @@ func (m *Mirror) commit(version int64, c *Commit, h head, deleted []string, put 
 	return true
 }
 
-// Newest is the version of the head that the copy has, and the last entry of its log.
+// Newest returns the version of the copy's head, and the number of the last entry of its log.
 func (m *Mirror) Newest() (version, last int64) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.state.headVersion, m.state.head.last
 }
 
-// await waits until the state is as wanted, and returns it.
+// await waits until wanted returns true for the state, and returns the state.
 func (m *Mirror) await(ctx context.Context, wanted func(*state) bool) (state, error) {
 	for {
 		m.mu.RLock()
@@ -301,24 +304,23 @@ func (m *Mirror) run(fn func(replica.Tx) error) (t *tx, err error) {
 		on: m.state, began: now, wall: time.Now().Round(0),
 	}
 	if err = fn(t); err == nil {
-		t.changes = t.Changes() // it reads the copy
+		t.changes = t.Changes() // computed now, because it reads the copy
 		m.carry(t)
 	}
 	return t, err
 }
 
-// tx is a run on the copy. Its rows end by a clock that cannot be set; Now is the wall
-// clock.
+// tx is a run on the copy. Its rows end by a clock that cannot be set; Now returns the wall clock's time.
 type tx struct {
 	*overlay.Tx
 
 	on    state
-	began int64 // by the copy's clock
+	began int64 // on the copy's clock
 	wall  time.Time
-	// cleans has the run committed though it changes nothing, if the log is too long.
+	// cleans means that the run commits even if it changes nothing, because the log is too long.
 	cleans bool
-	// of a run that did not fail: what it changed, the first entry that then stays in the
-	// log, and the rows of those that go
+	// Set for a run that succeeded: its changes, the first entry that stays in the log, and the living rows of
+	// the entries that are removed.
 	changes overlay.Changes
 	first   int64
 	carried []rowlog.Row
@@ -326,7 +328,7 @@ type tx struct {
 
 func (t *tx) Now() time.Time { return t.wall }
 
-// carry finds what else the commit of t removes from the log, and puts.
+// carry chooses the entries that the commit of t removes, and the rows that it has to write again.
 func (m *Mirror) carry(t *tx) {
 	t.first = t.on.head.first
 	if t.changes.Purge {
@@ -347,10 +349,10 @@ func (m *Mirror) carry(t *tx) {
 	}
 }
 
-// mostBytes is how large old entries may make one.
+// mostBytes bounds the size of an entry with carried rows.
 const mostBytes = 700 << 10
 
-// view is the copy as overlay.Rows: all is known.
+// view presents the copy as overlay.Rows, in which everything is known.
 type view struct{ log *rowlog.Log }
 
 func (v view) Get(key string) (*overlay.Row, bool) {

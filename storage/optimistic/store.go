@@ -19,10 +19,10 @@ import (
 type Options struct {
 	// Timeout bounds a transaction whose context has no deadline; default 2s.
 	Timeout time.Duration
-	// Patience is how long others wait for the server whose turn it is, and how long a
-	// change may take to reach the copy before all is loaded again; default 250ms.
+	// Patience is how long other servers wait for the server whose turn it is. It is also how long a change
+	// may take to reach the copy before everything is loaded again. Default 250ms.
 	Patience time.Duration
-	// Pause is the time before the service is followed again; default 250ms.
+	// Pause is the time before Follow is called again; default 250ms.
 	Pause  time.Duration
 	Logger *slog.Logger // default discards
 }
@@ -41,28 +41,27 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Store is a replica.Store over a Service. Several, also of other processes, may share
-// what the service keeps.
+// Store is a replica.Store over a Service. Several Stores, also in other processes, may share one service.
 type Store struct {
 	replica.Listeners
 
 	service Service
 	opts    Options
-	name    string // of this server
+	name    string // name of this server
 	mirror  *Mirror
-	writer  chan struct{} // one update of this server at a time
-	claimed string        // of whoever has the writer's place: this server's name, if the claim may be its own
+	writer  chan struct{} // a slot of one: this server's updates run one at a time
+	claimed string        // owned by the goroutine in the writer's slot: this server's name, if the claim may be its own
 
 	ctx    context.Context // ends with Close
 	stop   context.CancelFunc
 	done   sync.WaitGroup
 	mu     sync.Mutex
-	reload context.CancelFunc // ends the following under way
+	reload context.CancelFunc // ends the present call of Follow
 }
 
 var _ replica.Store = (*Store)(nil)
 
-// New begins to follow the service. It does not wait for it.
+// New starts following the service. It does not wait for it.
 func New(service Service, opts Options) *Store {
 	s := &Store{service: service, opts: opts.withDefaults(), name: rand.Text(), writer: make(chan struct{}, 1)}
 	s.mirror = newMirror(s.wake)
@@ -73,15 +72,14 @@ func New(service Service, opts Options) *Store {
 	return s
 }
 
-// Close stops to follow the service.
+// Close stops following the service.
 func (s *Store) Close() error {
 	s.stop()
 	s.done.Wait()
 	return nil
 }
 
-// Young tells whether the rows never held anything that can have been lost. It waits
-// for them.
+// Young reports whether it is certain that the rows never lost anything. It waits for the copy.
 func (s *Store) Young(ctx context.Context) (young bool, err error) {
 	err = s.View(ctx, func(replica.Tx) error {
 		young = s.mirror.state.head.young // the copy does not change while a transaction runs
@@ -125,11 +123,11 @@ func (s *Store) followOnce() error {
 	s.reload = cancel
 	s.mu.Unlock()
 	err := s.service.Follow(ctx, s.mirror)
-	s.Resubscribed() // notifications may be lost from here
+	s.Resubscribed() // notifications may be lost from this moment on
 	return err
 }
 
-// loadAgain has the copy loaded again.
+// loadAgain makes follow load the copy again.
 func (s *Store) loadAgain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,7 +150,7 @@ func (s *Store) Update(ctx context.Context, fn func(replica.Tx) error) error {
 	return s.update(ctx, fn)
 }
 
-// update repeats fn until no other commit came between.
+// update repeats fn until no other commit comes between the run and its own commit.
 func (s *Store) update(ctx context.Context, fn func(replica.Tx) error) error {
 	for fresh := false; ; {
 		late, err := s.awaitTurn(ctx)
@@ -161,7 +159,7 @@ func (s *Store) update(ctx context.Context, fn func(replica.Tx) error) error {
 		}
 		t, failed := s.mirror.run(fn)
 		on := &t.on
-		if t.changes.Nothing() && !t.cleans && on.head.turn() != s.name { // else the commit ends the turn
+		if t.changes.Nothing() && !t.cleans && on.head.turn() != s.name { // if it is this server's turn, the commit ends the turn
 			if fresh {
 				return failed
 			}
@@ -202,12 +200,12 @@ func (s *Store) View(ctx context.Context, fn func(replica.Tx) error) error {
 		t, err := s.mirror.run(fn)
 		if !t.on.ailing() {
 			return err
-		} // the refresh has found that commits are lost, and the run saw the life before
+		} // the refresh found that commits are lost, and fn saw the earlier life
 	}
 }
 
-// refresh returns when the copy has all that was committed before the call. Same tells
-// of an earlier state of the copy whether it had, too.
+// refresh returns when the copy has every commit from before the call. same reports whether an earlier state
+// of the copy already had them.
 func (s *Store) refresh(ctx context.Context) (same func(*state) bool, err error) {
 	for {
 		before, err := s.loaded(ctx)
@@ -228,7 +226,7 @@ func (s *Store) refresh(ctx context.Context) (same func(*state) bool, err error)
 	}
 }
 
-// conflict waits for the commit that was earlier, if one was.
+// conflict waits for the commit that was first, if there was one.
 func (s *Store) conflict(ctx context.Context, on *state, err error) (again bool, _ error) {
 	earlier, ok := errors.AsType[*ConflictError](err)
 	if !ok {
@@ -243,7 +241,7 @@ func (s *Store) conflict(ctx context.Context, on *state, err error) (again bool,
 	return err == nil, err
 }
 
-// reaches waits until the copy is as wanted. After the patience all is loaded again.
+// reaches waits until the copy satisfies wanted. After Patience, everything is loaded again.
 func (s *Store) reaches(ctx context.Context, wanted func(*state) bool) error {
 	soon, cancel := context.WithTimeout(ctx, s.opts.Patience)
 	defer cancel()
@@ -255,7 +253,7 @@ func (s *Store) reaches(ctx context.Context, wanted func(*state) bool) error {
 	return err
 }
 
-// unreadError says that the service has not sent its rows, and what to look at.
+// unreadError says that the service has not sent its rows, and what to check.
 type unreadError struct{ error }
 
 func (e unreadError) Error() string {
@@ -267,7 +265,7 @@ func (e unreadError) Error() string {
 
 func (e unreadError) Unwrap() error { return e.error }
 
-// loaded waits for the copy.
+// loaded waits until the copy is loaded.
 func (s *Store) loaded(ctx context.Context) (state, error) {
 	now, err := s.mirror.await(ctx, func(now *state) bool { return now.loaded })
 	if err != nil {
@@ -276,7 +274,7 @@ func (s *Store) loaded(ctx context.Context) (state, error) {
 	return now, nil
 }
 
-// alive waits for the copy, and begins a life where there is none.
+// alive waits for the copy, and begins a life if there is none.
 func (s *Store) alive(ctx context.Context) error {
 	now, err := s.loaded(ctx)
 	if err != nil || !now.ailing() {
@@ -291,7 +289,7 @@ func (s *Store) alive(ctx context.Context) error {
 	}
 }
 
-// live is alive for whoever has the writer's place.
+// live does the same as alive, for a caller that is already in the writer's slot.
 func (s *Store) live(ctx context.Context) error {
 	for {
 		now, err := s.loaded(ctx)
@@ -306,7 +304,7 @@ func (s *Store) live(ctx context.Context) error {
 
 func (s *Store) beginLife(ctx context.Context, on *state) error {
 	h := on.head
-	if on.rawHead == "" { // no number comes twice
+	if on.rawHead == "" { // so that no number is used twice
 		h.last = time.Now().UnixMicro()
 		h.first = h.last + 1
 	}
@@ -321,7 +319,7 @@ func (s *Store) beginLife(ctx context.Context, on *state) error {
 	return s.put(ctx, on, h, nil, nil)
 }
 
-// commit commits what a transaction changed.
+// commit commits the changes of a transaction.
 func (s *Store) commit(ctx context.Context, t *tx, late string) error {
 	h := t.on.head
 	h.turns = s.turnsAfter(&t.on, late)
@@ -340,7 +338,7 @@ func (s *Store) commit(ctx context.Context, t *tx, late string) error {
 	return s.put(ctx, &t.on, h, deleted, put)
 }
 
-// put makes h the head, and adds an entry to the log if h has another last one.
+// put makes h the head. It adds an entry to the log if h names a new last entry.
 func (s *Store) put(ctx context.Context, on *state, h head, deleted []string, rows []rowlog.Row) error {
 	h.commit = rand.Text()
 	c := &Commit{Former: on.rawHead, Claim: cmp.Or(on.claim, s.claimed), From: on.head.first, First: h.first}

@@ -7,15 +7,15 @@ import (
 )
 
 const (
-	sweptRows  = 5000                   // how many rows one transaction removes at most
-	sweepPause = 100 * time.Millisecond // before the next, if there are more
-	sweepRest  = 2 * time.Second        // else
+	sweptRows  = 5000                   // maximum number of rows that one transaction removes
+	sweepPause = 100 * time.Millisecond // before the next transaction, if more is left
+	sweepRest  = 2 * time.Second        // otherwise
 )
 
-// sweep removes rows whose time has passed, and with them old entries, so that the log
-// follows the resources in use. Each server does. Where there is nothing to remove it
-// costs no request. A failure is not logged: the transactions fail, too. What was not
-// removed, perhaps for lack of time, is tried again in smaller transactions.
+// sweep removes rows whose time has passed, and with them old entries, so that the log's size follows the
+// resources in use. Every server sweeps. If there is nothing to remove, sweeping costs no request. A failure
+// is not logged, because transactions fail, too. If a removal fails, perhaps for lack of time, it is repeated
+// in smaller transactions.
 func (s *Store) sweep() {
 	most := sweptRows
 	timer := time.NewTimer(sweepRest)
@@ -35,7 +35,7 @@ func (s *Store) sweep() {
 	}
 }
 
-// sweepOnce removes so many rows at most, and returns how long to rest then.
+// sweepOnce removes at most `most` rows, and returns how long to pause afterwards.
 func (s *Store) sweepOnce(most int) (rest time.Duration, err error) {
 	keys, more := s.mirror.ended(most)
 	if len(keys) == 0 && !more {
@@ -58,8 +58,8 @@ func (s *Store) sweepOnce(most int) (rest time.Duration, err error) {
 	return sweepPause, nil
 }
 
-// ended are keys of rows whose time has passed, so many at most. More: there is more to remove, of these or
-// of the log.
+// ended returns at most `most` keys of rows whose time has passed. more means that further rows, or entries of
+// the log, are to be removed.
 func (m *Mirror) ended(most int) (keys []string, more bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

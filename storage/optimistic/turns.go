@@ -5,9 +5,8 @@ import (
 	"slices"
 )
 
-// awaitTurn waits for the copy, for a life, and while other servers take turns, among
-// which this one claims a place. Late is the server whose turn it is, if it has not
-// committed within the patience.
+// awaitTurn waits until the copy has a life and it is this server's turn. While other servers take turns, it
+// claims a place among them. late is the server whose turn it is, if it has not committed within Patience.
 func (s *Store) awaitTurn(ctx context.Context) (late string, err error) {
 	if err := s.live(ctx); err != nil {
 		return "", err
@@ -31,19 +30,18 @@ func (s *Store) awaitTurn(ctx context.Context) (late string, err error) {
 		case ctx.Err() != nil:
 			return "", ctx.Err()
 		case err != nil:
-			return turn, nil //nolint:nilerr // its patience is over
+			return turn, nil //nolint:nilerr // the patience is over
 		}
 	}
 }
 
-// claim asks for a place among the servers that take turns. The next commit of any of
-// them gives it.
+// claim requests a place among the servers that take turns. The next commit of any of them grants it.
 func (s *Store) claim(ctx context.Context) error {
 	s.claimed = s.name
 	return s.service.Claim(ctx, s.name)
 }
 
-// turnsAfter are the others that take turns after a commit of this server.
+// turnsAfter returns the other servers that take turns after a commit of this server.
 func (s *Store) turnsAfter(on *state, late string) []string {
 	turns := slices.Clone(on.head.turns)
 	if on.claim != "" && !slices.Contains(turns, on.claim) {
@@ -52,7 +50,7 @@ func (s *Store) turnsAfter(on *state, late string) []string {
 	return slices.DeleteFunc(turns, func(server string) bool { return server == s.name || server == late })
 }
 
-// leaveTurns gives this server's turn to the next one whenever it has nothing to commit.
+// leaveTurns passes this server's turn on whenever it has nothing to commit.
 func (s *Store) leaveTurns() {
 	var at int64
 	for {
@@ -72,7 +70,7 @@ func (s *Store) leaveTurns() {
 	}
 }
 
-// leave is for whoever has the writer's place.
+// leave commits a head in which this server has no turn. The caller is in the writer's slot.
 func (s *Store) leave(on *state) {
 	ctx, cancel := context.WithTimeout(s.ctx, s.opts.Timeout)
 	defer cancel()

@@ -1,5 +1,5 @@
-// Package overlay runs a transaction over rows that were read before, and keeps what it
-// writes in memory, until a store commits that in one step of its own.
+// Package overlay runs a transaction over rows that were read earlier. It keeps the writes in memory until a
+// store commits them in one step of its own.
 package overlay
 
 import (
@@ -14,30 +14,30 @@ import (
 // Row is a row as it is stored.
 type Row struct {
 	Value []byte
-	Ends  int64 // microseconds of the store's clock, or ForGood
-	// Fresh says that the row's time to live begins when the store writes it.
+	Ends  int64 // end time in microseconds of the store's clock, or ForGood
+	// Fresh means that the row's time to live begins when the store writes it.
 	Fresh bool
 }
 
-// ForGood is the end of a row that has none.
+// ForGood is the end of a row that never ends.
 const ForGood = math.MaxInt64
 
-// Rows is what a transaction reads from.
+// Rows is the source from which a transaction reads.
 type Rows interface {
-	// Get returns a row, nil if there is none; and whether that is known.
+	// Get returns a row, or nil if there is none. known is false if the source does not know.
 	Get(key string) (row *Row, known bool)
-	// Next is the first key with at <= key < to, "" if there is none. It is known up to
-	// the bound, which is to if there is a key or none.
+	// Next returns the first key with at <= key < to, or "" if there is none. It knows the range up to bound;
+	// if bound is less than to, it found no key up to bound and does not know the rest.
 	Next(at, to string) (key, bound string)
 }
 
-// Tx is one run of a transaction. Where the rows are not all known it finds nothing, and
-// notes what is missing: the run then counts for nothing.
+// Tx is one run of a transaction. Rows that the source does not know read as missing, and the run records them
+// in Missing: its result must then be discarded.
 type Tx struct {
 	Missing Missing
-	Writes  map[string]*Row // nil for a row that was deleted
+	Writes  map[string]*Row // nil for a deleted row
 	Wakes   []replica.Wake
-	// Slack is by how many microseconds the store's clock may be ahead of the moment at
+	// Slack is the maximum number of microseconds by which the store's clock may be ahead of the moment at
 	// which the run began; default 0.
 	Slack int64
 
@@ -45,25 +45,25 @@ type Tx struct {
 	now    int64
 	status replica.Status
 	purged bool
-	order  []string // of the keys of Writes, sorted
-	ended  []string // rows that it found, and whose time had passed
+	order  []string // the keys of Writes, sorted
+	ended  []string // keys of rows that the run found, but whose time had passed
 }
 
 var _ replica.Tx = (*Tx)(nil)
 
-// Missing is what a run has not found.
+// Missing lists the rows that a run needed and the source did not know.
 type Missing struct {
 	Keys   map[string]struct{}
 	Ranges []Range
 }
 
-// Range is a range that a run wants, and how many rows of it.
+// Range is a range that a run needs, and the number of rows that it needs from it.
 type Range struct {
 	From, To string
 	Limit    int
 }
 
-// Nothing tells whether the run counts.
+// Nothing reports whether the run's result is valid.
 func (m *Missing) Nothing() bool { return len(m.Keys) == 0 && len(m.Ranges) == 0 }
 
 // New begins a run at a moment of the store's clock, in microseconds.
@@ -74,7 +74,7 @@ func New(read Rows, now int64, status replica.Status) *Tx {
 	}
 }
 
-// Get is of replica.Tx.
+// Get implements replica.Tx.
 func (t *Tx) Get(key string) ([]byte, time.Duration) {
 	row := t.row(key)
 	if !t.lives(key, row) {
@@ -83,7 +83,7 @@ func (t *Tx) Get(key string) ([]byte, time.Duration) {
 	return row.Value, t.Left(row)
 }
 
-// lives tells of a row that was found whether its time has not passed.
+// lives reports whether a found row's time has not passed, and records the row as ended if it has.
 func (t *Tx) lives(key string, row *Row) bool {
 	if row != nil && row.Ends <= t.now {
 		t.ended = append(t.ended, key)
@@ -92,7 +92,7 @@ func (t *Tx) lives(key string, row *Row) bool {
 	return row != nil
 }
 
-// row is a row as the transaction sees it, nil if there is none.
+// row returns a row as the transaction sees it, or nil if there is none.
 func (t *Tx) row(key string) *Row {
 	if row, own := t.Writes[key]; own || t.purged {
 		return row
@@ -104,18 +104,18 @@ func (t *Tx) row(key string) *Row {
 	return row
 }
 
-// Left is what is left of a row at least, 0 if it has no end.
+// Left returns a lower bound of a row's remaining time; 0 if the row never ends.
 func (t *Tx) Left(row *Row) time.Duration {
 	if row.Ends == ForGood {
 		return 0
 	}
-	return time.Duration(max(t.ttl(row), 1)) * time.Microsecond // it is there still
+	return time.Duration(max(t.ttl(row), 1)) * time.Microsecond // the row still exists, so at least 1
 }
 
-// ttl is the time to live of a row that begins now.
+// ttl returns the time to live of a row that begins now.
 func (t *Tx) ttl(row *Row) int64 { return row.Ends - t.now - t.Slack }
 
-// Put is of replica.Tx.
+// Put implements replica.Tx.
 func (t *Tx) Put(key string, value []byte, ttl time.Duration) {
 	row := &Row{Value: append([]byte{}, value...), Ends: ForGood}
 	switch before := t.before(key); {
@@ -128,7 +128,7 @@ func (t *Tx) Put(key string, value []byte, ttl time.Duration) {
 	t.set(key, row)
 }
 
-// before is a row that is to be written over, nil if there is none, or it is not known.
+// before returns the row that a write replaces, or nil if it is missing or unknown.
 func (t *Tx) before(key string) *Row {
 	if row, own := t.Writes[key]; own || t.purged {
 		return row
@@ -137,7 +137,7 @@ func (t *Tx) before(key string) *Row {
 	return row
 }
 
-// Settle sets the ends of the fresh rows, once it is known when the store wrote them.
+// Settle sets the ends of the fresh rows after the store has reported when it wrote them.
 func (t *Tx) Settle(now int64) {
 	for _, row := range t.Writes {
 		if row != nil && row.Fresh {
@@ -146,12 +146,12 @@ func (t *Tx) Settle(now int64) {
 	}
 }
 
-// wholeMicros rounds up, so that no row goes early.
+// wholeMicros rounds up, so that no row ends early.
 func wholeMicros(ttl time.Duration) int64 {
 	return int64((ttl + time.Microsecond - 1) / time.Microsecond)
 }
 
-// Delete is of replica.Tx.
+// Delete implements replica.Tx.
 func (t *Tx) Delete(key string) { t.set(key, nil) }
 
 func (t *Tx) set(key string, row *Row) {
@@ -161,7 +161,7 @@ func (t *Tx) set(key string, row *Row) {
 	t.Writes[key] = row
 }
 
-// Range is of replica.Tx.
+// Range implements replica.Tx.
 func (t *Tx) Range(from, to string, limit int) (found []replica.Row) {
 	for at := from; len(found) < limit; {
 		key, row, ok := t.next(at, to, limit-len(found))
@@ -176,8 +176,8 @@ func (t *Tx) Range(from, to string, limit int) (found []replica.Row) {
 	return found
 }
 
-// next is the first row with at <= key < to, of those that were read and those that the
-// transaction wrote; its row is nil if it was deleted. Limit is how many are wanted.
+// next returns the first row with at <= key < to, from both the source and the transaction's writes. row is
+// nil if the transaction deleted it. limit is the number of rows that the caller needs.
 func (t *Tx) next(at, to string, limit int) (key string, row *Row, ok bool) {
 	if !t.purged {
 		var bound string
@@ -196,23 +196,23 @@ func (t *Tx) next(at, to string, limit int) (key string, row *Row, ok bool) {
 	return key, row, true
 }
 
-// Purge is of replica.Tx.
+// Purge implements replica.Tx.
 func (t *Tx) Purge() {
 	t.purged, t.Writes, t.order = true, make(map[string]*Row), nil
 }
 
-// Notify is of replica.Tx.
+// Notify implements replica.Tx.
 func (t *Tx) Notify(resource string, ticket node.Ticket) {
 	t.Wakes = append(t.Wakes, replica.Wake{Resource: resource, Ticket: ticket})
 }
 
-// Now is of replica.Tx.
+// Now implements replica.Tx.
 func (t *Tx) Now() time.Time { return time.UnixMicro(t.now) }
 
-// Status is of replica.Tx.
+// Status implements replica.Tx.
 func (t *Tx) Status() replica.Status { return t.status }
 
-// Changes is what a transaction leaves. A purge comes before the rest.
+// Changes is the result of a transaction. A purge comes before the other changes.
 type Changes struct {
 	Purge   bool
 	Deleted []string
@@ -227,7 +227,7 @@ type Put struct {
 	TTL int64 // of a fresh row, in microseconds
 }
 
-// Changes sums up the run; keys are in order.
+// Changes returns the changes that the run made, in the order of their keys.
 func (t *Tx) Changes() Changes {
 	c := Changes{Purge: t.purged, Wakes: t.Wakes}
 	for _, key := range t.order {
@@ -241,9 +241,9 @@ func (t *Tx) Changes() Changes {
 	return c
 }
 
-// Ended are the rows that the run found ended and did not write. Where each server has
-// a clock of its own, a commit deletes them: for the next server their time may not have
-// passed, and it must not find what this run has acted upon as gone.
+// Ended returns the rows that the run found ended and did not write. If each server has its own clock, a
+// commit deletes them. Otherwise the next server, for which their time may not have passed, would find rows
+// that this run treated as missing.
 func (t *Tx) Ended() []string {
 	slices.Sort(t.ended)
 	return slices.DeleteFunc(slices.Compact(t.ended), func(key string) bool {
@@ -257,7 +257,7 @@ func (t *Tx) knownAbsent(key string) bool {
 	return known && row == nil
 }
 
-// Nothing tells whether there is nothing to commit.
+// Nothing reports whether there is nothing to commit.
 func (c *Changes) Nothing() bool {
 	return !c.Purge && len(c.Deleted) == 0 && len(c.Put) == 0 && len(c.Wakes) == 0
 }

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strconv"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -14,17 +16,28 @@ import (
 const (
 	claimSQL       = `SELECT fencing.claim($1, $2)`
 	claimProvenSQL = `SELECT fencing.claim($1, $2, $3)`
+	idleSQL        = `, set_config('idle_in_transaction_session_timeout', `
 )
 
-// claimSQLOf is the statement that claims, with its arguments.
-func claimSQLOf(c fencing.Claim) (string, []any) {
+// timed is a lease that knows its TTL, like *client.Lease.
+type timed interface{ TTL() time.Duration }
+
+// claimSQLOf returns the claim statement and its arguments. If the lease knows its TTL, Postgres ends the
+// session when its transaction is idle for that long. Otherwise a frozen process would keep later holders from
+// the guard's row, although its own lease has ended.
+func claimSQLOf(c fencing.Claim, lease fencing.Lease) (string, []any) {
+	sql, args := claimSQL, []any{c.Resource, int64(c.Token)}
 	if c.Proof != "" {
-		return claimProvenSQL, []any{c.Resource, int64(c.Token), c.Proof}
+		sql, args = claimProvenSQL, append(args, c.Proof)
 	}
-	return claimSQL, []any{c.Resource, int64(c.Token)}
+	if l, ok := lease.(timed); ok && l.TTL() > 0 {
+		args = append(args, strconv.FormatInt(max(1, l.TTL().Milliseconds()), 10))
+		sql += fmt.Sprintf("%s$%d, true)", idleSQL, len(args))
+	}
+	return sql, args
 }
 
-// claimsOf are the claims of a lease, checked.
+// claimsOf returns the claims of a lease, after checking them.
 func claimsOf(lease fencing.Lease) ([]fencing.Claim, error) {
 	claims := lease.Claims()
 	for _, c := range claims {
@@ -40,11 +53,11 @@ type Beginner interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }
 
-// Do runs fn in a transaction that has claimed the lease's resources with their tokens, and
-// commits it if fn returns nil. lease is a *client.Lease, or a fencing.Claim for a token that
-// came from elsewhere. Everything that fn reads is at least as new as
-// the last write of any earlier holder; everything it writes to protected
-// tables is undone if the token is stale by then.
+// Do runs fn in a transaction that has claimed the lease's resources with their tokens, and commits it if fn
+// returns nil. lease is a *client.Lease, or a fencing.Claim for a token from another source. Under a
+// *client.Lease, Postgres ends the session if its transaction is idle for the lease's TTL
+// (idle_in_transaction_session_timeout). Everything that fn reads is at least as new as the last write of any
+// earlier holder. If the token is stale by the time of the commit, all writes to protected tables are undone.
 //
 // Errors: *fencing.StaleTokenError when the token is stale, from the claim or
 // from a statement of fn (never retry; acquire the lock again), which matches
@@ -61,7 +74,7 @@ func Do(ctx context.Context, db Beginner, lease fencing.Lease, fn func(tx pgx.Tx
 	}
 	err = refusal(pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		for _, c := range claims {
-			sql, args := claimSQLOf(c)
+			sql, args := claimSQLOf(c, lease)
 			if _, err := tx.Exec(ctx, sql, args...); err != nil {
 				return installed(err)
 			}
@@ -71,7 +84,7 @@ func Do(ctx context.Context, db Beginner, lease fencing.Lease, fn func(tx pgx.Tx
 	return fencing.Suspect(lease, err)
 }
 
-// DoSQL is Do for database/sql, with any driver whose errors tell the SQLSTATE.
+// DoSQL is Do for database/sql, with any driver whose errors contain the SQLSTATE.
 func DoSQL(ctx context.Context, db *sql.DB, lease fencing.Lease, fn func(tx *sql.Tx) error) error {
 	claims, err := claimsOf(lease)
 	if err != nil {
@@ -79,7 +92,7 @@ func DoSQL(ctx context.Context, db *sql.DB, lease fencing.Lease, fn func(tx *sql
 	}
 	err = refusal(inSQLTx(ctx, db, func(tx *sql.Tx) error {
 		for _, c := range claims {
-			text, args := claimSQLOf(c)
+			text, args := claimSQLOf(c, lease)
 			if _, err := tx.ExecContext(ctx, text, args...); err != nil {
 				return installed(err)
 			}
@@ -107,7 +120,7 @@ func inSQLTx(ctx context.Context, db *sql.DB, fn func(*sql.Tx) error) (err error
 	return tx.Commit()
 }
 
-// installed says of a failed claim that the database has no guard, if it has none.
+// installed converts a failed claim to ErrNotInstalled if the database has no guard.
 func installed(err error) error {
 	switch sqlState(err) {
 	case invalidSchemaName, undefinedFunction:
@@ -116,7 +129,7 @@ func installed(err error) error {
 	return err
 }
 
-// refusal gives the guard's own SQLSTATEs their Go errors.
+// refusal converts the guard's own SQLSTATEs to Go errors.
 func refusal(err error) error {
 	switch sqlState(err) {
 	case SQLStateStale:

@@ -21,7 +21,7 @@ const (
 	SQLStateStale     = "LK001" // the token is below the mark; never retry with it
 	SQLStateMissing   = "LK002" // a protected row was changed without a token for its resource
 	SQLStateMalformed = "LK003" // a token or resource out of bounds
-	SQLStateUnproven  = "LK004" // the proof of a token is missing or wrong; has the key missing as well
+	SQLStateUnproven  = "LK004" // the proof of a token is missing or wrong; the DETAIL also has the key "missing"
 )
 
 // ErrTokenMissing says that a protected row was changed by a transaction that
@@ -31,7 +31,7 @@ var ErrTokenMissing = errors.New("no fencing token for a protected row")
 // ErrNotInstalled says that the database has no guard.
 var ErrNotInstalled = errors.New(`the database has no guard: run "fencelock guard install"`)
 
-// SQLSTATEs of Postgres that decide something here.
+// SQLSTATEs of Postgres that this package handles.
 const (
 	serializationFailure = "40001"
 	deadlockDetected     = "40P01"
@@ -42,8 +42,7 @@ const (
 	classDataException = "22"
 )
 
-// sqlState reads the SQLSTATE of an error of pgx, lib/pq or any other driver
-// that has it.
+// sqlState returns the SQLSTATE of an error of pgx, lib/pq or any other driver that reports it.
 func sqlState(err error) string {
 	var coded interface{ SQLState() string }
 	if errors.As(err, &coded) {
@@ -52,7 +51,7 @@ func sqlState(err error) string {
 	return ""
 }
 
-// hadNoEffect tells failures after which the same statement may be run again.
+// hadNoEffect reports failures after which the same statement may be run again.
 func hadNoEffect(err error) bool {
 	switch sqlState(err) {
 	case serializationFailure, deadlockDetected:
@@ -61,8 +60,7 @@ func hadNoEffect(err error) bool {
 	return err != nil && pgconn.SafeToRetry(err)
 }
 
-// schemaGone says that somebody dropped the schema, or brought back a database
-// without it.
+// schemaGone reports that somebody dropped the schema, or restored a database without it.
 func schemaGone(err error) bool {
 	switch sqlState(err) {
 	case undefinedTable, undefinedFunction, invalidSchemaName:
@@ -71,7 +69,7 @@ func schemaGone(err error) bool {
 	return false
 }
 
-// explain turns an error of Postgres into one that fencing.Guard lists.
+// explain converts an error of Postgres to an error that fencing.Guard lists.
 func explain(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
@@ -84,8 +82,7 @@ func explain(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", fencing.ErrGuardUnavailable, notConnected(err))
 }
 
-// notConnected shortens the error of a connection that was not made: pgx lists every
-// step and every address.
+// notConnected shortens the error of a failed connection attempt: pgx lists every step and every address.
 func notConnected(err error) error {
 	var connect *pgconn.ConnectError
 	if !errors.As(err, &connect) {
@@ -105,8 +102,8 @@ func notConnected(err error) error {
 	return fmt.Errorf("no connection to Postgres at %s as user %s: %w", address, connect.Config.User, err)
 }
 
-// staleToken reads a refusal (LK001) out of its DETAIL. ok is false for any
-// other error, or one that carries no such detail; then the result means nothing.
+// staleToken reads a refusal (LK001) out of its DETAIL. ok is false for any other error, and for one without
+// such a detail; then ignore the result.
 func staleToken(err error) (stale *fencing.StaleTokenError, ok bool) {
 	var detail struct {
 		Resource  string        `json:"resource"`
@@ -124,11 +121,11 @@ func unproven(err error) *fencing.ProofError {
 		Presented fencing.Token `json:"presented"`
 		Missing   bool          `json:"missing"`
 	}
-	_ = json.Unmarshal([]byte(detailOf(err)), &detail) // a driver may not give it
+	_ = json.Unmarshal([]byte(detailOf(err)), &detail) // a driver may omit the detail
 	return &fencing.ProofError{Resource: detail.Resource, Presented: detail.Presented, Missing: detail.Missing}
 }
 
-// detailOf is the DETAIL of an error of pgx or, through its Get, of lib/pq.
+// detailOf returns the DETAIL of an error of pgx or, through its Get method, of lib/pq.
 func detailOf(err error) string {
 	if pgxError, ok := asType[*pgconn.PgError](err); ok {
 		return pgxError.Detail
@@ -140,7 +137,7 @@ func detailOf(err error) string {
 	return ""
 }
 
-// asType is errors.AsType of Go 1.26: the oldest Go that this module needs is 1.25.
+// asType is errors.AsType of Go 1.26. This module still supports Go 1.25.
 func asType[E error](err error) (E, bool) {
 	var target E
 	ok := errors.As(err, &target)

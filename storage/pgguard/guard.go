@@ -12,9 +12,8 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 )
 
-// Guard is a fencing.Guard in Postgres. Every method is one statement, and so
-// one round trip. It makes its schema by itself when it first reaches the
-// server, and again if the schema has gone.
+// Guard is a fencing.Guard in Postgres. Every method is one statement, and so one round trip. Guard creates
+// its schema when it first reaches the server, and again if the schema is missing later.
 type Guard struct {
 	pool   *pgxpool.Pool
 	opts   Options
@@ -23,10 +22,9 @@ type Guard struct {
 
 var _ fencing.Guard = (*Guard)(nil)
 
-// Open returns a Guard at once, whether Postgres answers or not: while it does
-// not, the methods return fencing.ErrGuardUnavailable, and each call tries again.
-// The error, for a malformed URL or bad options, never contains the URL. ctx
-// bounds Open itself, not the life of the Guard.
+// Open returns a Guard at once, even if Postgres does not respond. Until it does, the methods return
+// fencing.ErrGuardUnavailable, and each call tries again. Open fails only for a malformed URL or bad options,
+// and its error never contains the URL. ctx bounds Open itself, not the life of the Guard.
 func Open(ctx context.Context, url string, opts Options) (*Guard, error) {
 	opts, err := opts.withDefaults()
 	if err != nil {
@@ -46,7 +44,7 @@ func Open(ctx context.Context, url string, opts Options) (*Guard, error) {
 	return g, nil
 }
 
-// Close ends the connections, waiting for calls that run.
+// Close ends the connections. It waits for running calls.
 func (g *Guard) Close() error {
 	g.schema.close()
 	g.pool.Close()
@@ -104,12 +102,12 @@ SELECT m.mark, coalesce(r.version, 0), r.value
   FROM fencing.marks m LEFT JOIN fencing.records r USING (resource)
  WHERE m.resource = $1`
 
-// Read returns the record as it is; see fencing.Guard. A resource that was
-// claimed in SQL alone has a mark and no value.
+// Read returns the record as it is; see fencing.Guard. A resource that was claimed only in SQL has a mark and
+// no value.
 func (g *Guard) Read(ctx context.Context, resource string) (fencing.Record, error) {
 	record := fencing.Record{Resource: resource}
 	if fencing.CheckResource(resource) != nil {
-		return record, fencing.ErrNotFound // such a name cannot have been claimed, and may not even be text to Postgres
+		return record, fencing.ErrNotFound // such a name cannot have been claimed, and Postgres may not accept it as text
 	}
 	err := g.call(ctx, g.opts.CallTimeout, func(ctx context.Context) error {
 		var value []byte
@@ -129,8 +127,8 @@ SELECT r.resource, m.mark, r.version
  WHERE r.resource > $1 AND r.resource BETWEEN $2 AND $3
  ORDER BY r.resource LIMIT $4`
 
-// Records returns records without their values; see fencing.Guard. A resource that was claimed
-// in SQL alone is not among them.
+// Records returns records without their values; see fencing.Guard. It omits resources that were claimed only
+// in SQL.
 func (g *Guard) Records(ctx context.Context, prefix, after string, limit int) (records []fencing.Record, err error) {
 	err = g.call(ctx, g.opts.CallTimeout, func(ctx context.Context) error {
 		rows, err := g.pool.Query(ctx, listSQL, after, prefix, fencing.LastOfPrefix(prefix), max(0, limit))
@@ -152,8 +150,8 @@ SELECT token, compared, kind, compared <= token, version, at
 
 // History returns the newest attempts first; see fencing.Guard.
 func (g *Guard) History(ctx context.Context, resource string, limit int) ([]fencing.Attempt, error) {
-	// The record is asked for too: a resource without attempts may be known,
-	// from claims in SQL, and then its history is empty.
+	// Read the record first: a resource that was claimed only in SQL has an empty history, and an unknown
+	// resource is an error.
 	if _, err := g.Read(ctx, resource); err != nil {
 		return nil, err
 	}
@@ -185,7 +183,7 @@ func (g *Guard) HighestMark(ctx context.Context) (fencing.Token, error) {
 	return highest, err
 }
 
-// Usage reads every record, as HighestMark does; see fencing.Guard. Values count as Postgres compresses them.
+// Usage reads every record, as HighestMark does; see fencing.Guard. Values count with their compressed size.
 func (g *Guard) Usage(ctx context.Context) (usage fencing.Usage, err error) {
 	err = g.call(ctx, highestTimeout, func(ctx context.Context) error {
 		return g.pool.QueryRow(ctx, `SELECT count(*), coalesce(sum(pg_column_size(value)), 0) FROM fencing.records`).Scan(&usage.Records, &usage.Bytes)
@@ -193,12 +191,11 @@ func (g *Guard) Usage(ctx context.Context) (usage fencing.Usage, err error) {
 	return usage, err
 }
 
-// tries is how often a statement is run that failed without any effect.
+// tries is how often a statement is run if it fails without any effect.
 const tries = 4
 
-// call runs one statement under a time limit, when the schema is there. What
-// failed without effect is tried again; every error that is returned is one
-// that fencing.Guard lists.
+// call waits for the schema and runs one statement under a time limit. It repeats a statement that failed
+// without effect. It returns only errors that fencing.Guard lists.
 func (g *Guard) call(ctx context.Context, limit time.Duration, run func(context.Context) error) error {
 	if err := ctx.Err(); err != nil {
 		return err

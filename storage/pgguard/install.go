@@ -10,11 +10,10 @@ import (
 	"github.com/fencelock/fencelock/migrations"
 )
 
-// Install makes the schema "fencing", or brings it up to this version, in one
-// transaction. It is idempotent, and safe to run from many places at once. The role
-// needs CREATE on the database the first time, and to own the schema later.
-// Install refuses a schema "fencing" of a role that the caller's role is not a member
-// of: the owner of the schema owns the guard.
+// Install creates the schema "fencing", or upgrades it to this version, in one transaction. It is idempotent,
+// and safe to run from many places at once. The role needs CREATE on the database the first time, and must own
+// the schema later. The owner of the schema owns the guard, so Install refuses an existing schema "fencing"
+// unless the caller's role is a member of the role that owns it.
 func Install(ctx context.Context, url string) error {
 	script, err := SQL()
 	if err != nil {
@@ -51,8 +50,8 @@ func withPool(ctx context.Context, url string, do func(context.Context, *pgxpool
 	return do(ctx, pool)
 }
 
-// install does nothing where the schema is new enough, and then needs no right
-// but to read its version: a service may run under a role that owns nothing.
+// install does nothing if the schema is new enough. It then only needs the right to read the version, so a
+// service may run under a role that owns nothing.
 func install(ctx context.Context, pool *pgxpool.Pool) error {
 	wanted, err := SchemaVersion()
 	if err != nil {
@@ -72,8 +71,7 @@ func install(ctx context.Context, pool *pgxpool.Pool) error {
 	return runScript(ctx, pool, script)
 }
 
-// runScript runs the script, which is a transaction. The pool closes a connection
-// on which it failed.
+// runScript runs the script, which is a transaction. After a failure the pool closes the connection.
 func runScript(ctx context.Context, pool *pgxpool.Pool, script string) error {
 	_, err := pool.Exec(ctx, script)
 	if refused, ok := asType[*pgconn.PgError](err); ok && refused.Hint != "" {
@@ -85,7 +83,7 @@ func runScript(ctx context.Context, pool *pgxpool.Pool, script string) error {
 	return nil
 }
 
-// installedVersion is the version of the schema, 0 if there is none.
+// installedVersion returns the version of the schema, or 0 without one.
 func installedVersion(ctx context.Context, pool *pgxpool.Pool) (version int64, err error) {
 	var exists bool
 	if err := pool.QueryRow(ctx, `SELECT to_regclass('fencing.version') IS NOT NULL`).Scan(&exists); err != nil || !exists {
@@ -95,5 +93,5 @@ func installedVersion(ctx context.Context, pool *pgxpool.Pool) (version int64, e
 	return version, err
 }
 
-// SchemaVersion is the version of the schema that Install makes.
+// SchemaVersion returns the version of the schema that Install creates.
 func SchemaVersion() (int64, error) { return migrations.Guard().Version() }

@@ -1,6 +1,8 @@
 package pgguard
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -14,15 +16,17 @@ import (
 
 // Options tune a Guard. The zero value is ready for use.
 type Options struct {
-	// HistoryKept is how many attempts are kept for each resource, accepted
-	// and refused: 1 to 10000, 0 means 100.
+	// HistoryKept is the number of attempts kept for each resource, accepted and refused: 1 to 10000, 0 means
+	// 100.
 	HistoryKept int
-	// MaxConns is the most connections held: 0 means what pool_max_conns in
-	// the URL says, or 16. At least 2.
+	// MaxConns is the maximum number of connections: 0 means pool_max_conns of the URL, or 16. At least 2.
 	MaxConns int32
-	// CallTimeout bounds every call, and every attempt to connect, so that a
-	// caller learns soon that Postgres is away: 0 means 2 s.
+	// CallTimeout bounds every call, and every attempt to connect, so that a caller soon learns that Postgres
+	// is unreachable: 0 means 2 s.
 	CallTimeout time.Duration
+	// Credentials, if not nil, returns the user and the password of each new connection, instead of
+	// those of the URL; "" for the URL's. It is called from several goroutines and must not block.
+	Credentials func() (user, password string)
 }
 
 const (
@@ -32,16 +36,16 @@ const (
 	minConns           = 2
 	defaultCallTimeout = 2 * time.Second
 
-	// cancelGrace is how long a connection may take to hand back a query that
-	// its caller gave up on, before it is cut.
+	// cancelGrace is how long a connection may take to end a query whose caller gave up. After it, the
+	// connection is closed.
 	cancelGrace = 200 * time.Millisecond
-	// installTimeout bounds making the schema, other servers' turns included.
+	// installTimeout bounds the creation of the schema, including the wait for other servers.
 	installTimeout = 30 * time.Second
 	// highestTimeout bounds HighestMark, which reads every mark.
 	highestTimeout = 30 * time.Second
 )
 
-// errMalformedURL keeps quiet about the URL on purpose: it holds a password.
+// errMalformedURL omits the URL on purpose, because it contains a password.
 var errMalformedURL = errors.New("the database URL is not valid; it should look like postgres://user:password@host:5432/database?sslmode=verify-full")
 
 func (o Options) withDefaults() (Options, error) {
@@ -75,6 +79,13 @@ func poolConfig(url string, opts Options) (*pgxpool.Config, error) {
 	config.MaxConns = max(config.MaxConns, minConns)
 	config.MinConns, config.MinIdleConns = 0, 0
 	prepareConn(config.ConnConfig, opts)
+	if opts.Credentials != nil {
+		config.BeforeConnect = func(_ context.Context, conn *pgx.ConnConfig) error {
+			user, password := opts.Credentials()
+			conn.User, conn.Password = cmp.Or(user, conn.User), cmp.Or(password, conn.Password)
+			return nil
+		}
+	}
 	return config, nil
 }
 
@@ -85,8 +96,8 @@ func prepareConn(config *pgx.ConnConfig, opts Options) {
 	if config.RuntimeParams["application_name"] == "" {
 		config.RuntimeParams["application_name"] = "fencelock"
 	}
-	// A query whose caller gave up is cancelled in the server too: otherwise
-	// it would continue waiting for a lock, and take effect at some later time.
+	// A query whose caller gave up is cancelled in the server, too. Otherwise it could continue to wait for a
+	// lock, and take effect later.
 	config.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
 		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: cancelGrace}
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 )
 
-// SetProofKeys gives the guard these keys to verify proofs with, and no others.
-// Like Install it is for the schema's owner. An error never shows a key.
+// SetProofKeys replaces the keys with which the guard verifies proofs. Like Install, it needs the schema's
+// owner. An error never shows a key.
 func SetProofKeys(ctx context.Context, url string, keys *fencing.ProofKeys) error {
 	return withPool(ctx, url, func(ctx context.Context, pool *pgxpool.Pool) error {
 		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {

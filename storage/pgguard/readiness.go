@@ -9,8 +9,8 @@ import (
 
 var errClosed = errors.New("the guard is closed")
 
-// readiness runs an installation until it has succeeded once: at the start,
-// and then whenever a caller needs it, never two at the same time.
+// readiness runs the installation until it has succeeded once: at the start, and then whenever a caller needs
+// it. At most one attempt runs at a time.
 type readiness struct {
 	install func(context.Context) error
 	ctx     context.Context // ends with close
@@ -18,11 +18,11 @@ type readiness struct {
 
 	mu      sync.Mutex
 	ready   bool
-	current *installation // the last one begun; nil before the first
+	current *installation // the last attempt; nil before the first
 	running sync.WaitGroup
 }
 
-// installation is one try; done is closed when err may be read.
+// installation is one attempt; err is valid after done is closed.
 type installation struct {
 	done chan struct{}
 	err  error
@@ -33,8 +33,8 @@ func newReadiness(install func(context.Context) error) *readiness {
 	return &readiness{install: install, ctx: ctx, stop: stop}
 }
 
-// start begins a try unless one is running or none is needed, and returns the
-// try to wait for, nil when there is nothing to wait for.
+// start begins an attempt, unless one is running or none is needed. It returns the attempt to wait for, or nil
+// if there is nothing to wait for.
 func (r *readiness) start() *installation {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -60,8 +60,7 @@ func (r *readiness) run(try *installation) {
 	close(try.done)
 }
 
-// wait returns nil once the installation has succeeded, or why it has not
-// within the limit.
+// wait returns nil after the installation has succeeded, or why it has not succeeded within the limit.
 func (r *readiness) wait(ctx context.Context, limit time.Duration) error {
 	try := r.start() //nolint:contextcheck // it serves every caller, and outlives this one
 	if try == nil {
@@ -81,7 +80,7 @@ func (r *readiness) wait(ctx context.Context, limit time.Duration) error {
 	}
 }
 
-// lost asks for the installation to be run again.
+// lost makes the installation run again.
 func (r *readiness) lost() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -11,11 +11,11 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 )
 
-// Status is what the view fencing.status says, with the resources counted.
+// Status is the content of the view fencing.status, with the number of resources.
 type Status struct {
 	Refused   int64         `json:"refused"`   // stale claims and writes, over all resources
-	Resources int64         `json:"resources"` // that have a mark
-	Highest   fencing.Token `json:"highest"`   // the largest mark; 0 for none
+	Resources int64         `json:"resources"` // number of resources that have a mark
+	Highest   fencing.Token `json:"highest"`   // the largest mark; 0 if there is none
 	Tables    []TableStatus `json:"tables"`
 	Roles     []RoleStatus  `json:"roles"`
 }
@@ -30,11 +30,11 @@ type TableStatus struct {
 	Problem  string `json:"problem,omitempty"` // what is missing from the protection
 }
 
-// RoleStatus is one role that may write without tokens, or has done so.
+// RoleStatus is a role that may write without tokens, or has done so.
 type RoleStatus struct {
 	Name         string `json:"name"`
-	May          string `json:"may,omitempty"` // the functions that it was granted
-	Transactions int64  `json:"transactions"`  // without tokens
+	May          string `json:"may,omitempty"` // the functions that the role may call
+	Transactions int64  `json:"transactions"`  // transactions that wrote without tokens
 }
 
 const (
@@ -70,9 +70,8 @@ func collect[T any](ctx context.Context, pool *pgxpool.Pool, sql string) ([]T, e
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[T])
 }
 
-// Refused is how many stale claims and writes the guard has refused in the
-// application's own tables, over all resources; see fencing.status. It may run ahead
-// by up to 32 after a crash of the database.
+// Refused returns how many stale claims and writes the guard has refused in the application's own tables, over
+// all resources; see fencing.status. After a crash of the database it may be up to 32 too high.
 func (g *Guard) Refused(ctx context.Context) (refused int64, err error) {
 	err = g.call(ctx, g.opts.CallTimeout, func(ctx context.Context) error {
 		return g.pool.QueryRow(ctx, `SELECT fencing._counted('refusals')`).Scan(&refused)

@@ -13,5 +13,5 @@ import (
 func BenchmarkPair(b *testing.B) {
 	url := testenv.StartPostgres(b).OwnerURL()
 	node := openNode(b, openStore(b, url, Options{Timeout: time.Minute}), url, replica.Options{Bootstrap: true})
-	servicetest.BenchmarkPairs(b, crowdtest.Start(b, node), nil)
+	servicetest.BenchmarkPairs(b, crowdtest.Start(b, node).Locker, nil)
 }

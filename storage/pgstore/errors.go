@@ -13,7 +13,7 @@ type unfitError struct{ reason string }
 
 func (e *unfitError) Error() string { return e.reason }
 
-// hinted adds to an error of the server what to do.
+// hinted adds advice to an error of the server.
 func hinted(err error) error {
 	const rightsMissing = "42501"
 	refused, ok := errors.AsType[*pgconn.PgError](err)
@@ -26,8 +26,8 @@ func hinted(err error) error {
 	return err
 }
 
-// idled is for a server that was idle in a transaction for too long: PostgreSQL had ended the
-// transaction before it read what came next, though that was the commit.
+// idled is the SQLSTATE after a server was idle in a transaction for too long: PostgreSQL ended the
+// transaction before it read the next statement, even if that was the commit.
 const idled = "25P03"
 
 // passing tells failures of a transaction that had no effect and may not happen again:

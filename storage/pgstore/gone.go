@@ -10,18 +10,18 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// errGone is of a schema that was deleted while the store is open.
+// errGone says that the schema was deleted while the store is open.
 var errGone = errors.New("the schema fencelock, or a part of it, was deleted: restore it; if all of it is gone, " +
 	"a server creates an empty one within seconds, and grants again after the longest TTL")
 
-// gone is since when the schema is, and when that was last seen.
+// gone records since when the schema has been missing, and when that was last seen.
 type gone struct {
 	mu          sync.Mutex
 	since, last time.Time
 }
 
-// lasts notes the schema's absence, and tells whether it has lasted for so long. Observations
-// come every second at least, so a longer gap means that it was there again.
+// lasts records that the schema is missing, and reports whether it has been missing for `long`. Observations
+// come at least every second, so a longer gap means that it was there in between.
 func (g *gone) lasts(long time.Duration) bool {
 	const gap = 5 * time.Second
 	g.mu.Lock()
@@ -34,9 +34,9 @@ func (g *gone) lasts(long time.Duration) bool {
 	return now.Sub(g.since) >= long
 }
 
-// missing tells an error of a deleted schema, and makes the schema again once that lasts.
-// What was in it is lost. The tables are others then, so that nothing is granted before the
-// servers have seen the loss through.
+// missing recognises the error of a deleted schema, and creates the schema again if it stays missing. Its
+// content is lost. The new tables have another incarnation, so that the servers grant nothing before they have
+// handled the loss.
 func (s *Store) missing(ctx context.Context, err error) error {
 	refused, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {

@@ -6,20 +6,20 @@ import (
 	"github.com/fencelock/fencelock/storage/overlay"
 )
 
-// guess reads from a mirror, and notes what it has read. What the mirror does not have it
-// takes to be absent: a wrong guess costs a round trip and nothing else.
+// guess reads from a mirror, and records the reads. It assumes that rows missing from the mirror are absent: a
+// wrong guess costs a round trip and nothing else.
 type guess struct {
 	mirror *mirror
 	now    int64
 	rows   map[string]bool // by key, whether the mirror has it
 	ranges []*walk
 	begun  map[overlay.Range]*walk
-	listed map[string]struct{} // rows that were found in a range
-	// stale: a row was read that another process may have changed.
+	listed map[string]struct{} // rows found in a range
+	// stale means that it has read a row that another process may have changed.
 	stale bool
 }
 
-// walk is what was read of a range: from <= key < upto, where so many rows live.
+// walk is a read part of a range, from <= key < upto, and the number of living rows in it.
 type walk struct {
 	from, upto, to string
 	steps, living  int
@@ -32,7 +32,7 @@ func newGuess(m *mirror, now int64) *guess {
 	}
 }
 
-// Get is of overlay.Rows.
+// Get implements overlay.Rows.
 func (g *guess) Get(key string) (*overlay.Row, bool) {
 	s, there := g.mirror.rows.Get(seen{key: key})
 	if _, known := g.listed[key]; !known {
@@ -45,7 +45,7 @@ func (g *guess) Get(key string) (*overlay.Row, bool) {
 	return &s.row, true
 }
 
-// Next is of overlay.Rows.
+// Next implements overlay.Rows.
 func (g *guess) Next(at, to string) (key, bound string) {
 	upto, living := to, 0
 	g.mirror.rows.AscendRange(seen{key: at}, seen{key: to}, func(s seen) bool {
@@ -65,7 +65,7 @@ func (g *guess) Next(at, to string) (key, bound string) {
 	return key, to
 }
 
-// walk is the one that a step at this key continues.
+// walk returns the walk that a step at this key continues.
 func (g *guess) walk(at, to string) *walk {
 	if n := len(g.ranges); n > 0 {
 		if last := g.ranges[n-1]; last.to == to && last.from <= at && at <= last.upto {
@@ -80,7 +80,7 @@ func (g *guess) walk(at, to string) *walk {
 	return g.begun[begins]
 }
 
-// wanted is what was read, to be read from the server.
+// wanted returns the reads as a request to the server.
 func (g *guess) wanted() *overlay.Missing {
 	w := &overlay.Missing{Keys: make(map[string]struct{}, len(g.rows))}
 	for key := range maps.Keys(g.rows) {
@@ -92,8 +92,8 @@ func (g *guess) wanted() *overlay.Missing {
 	return w
 }
 
-// taken are the ranges of which it was taken how many rows live there: those that were
-// walked, and those of a single key that was taken to be absent.
+// taken returns the ranges for which the guess assumed a number of living rows: those that were walked, and
+// those of a single key that was assumed absent.
 func (g *guess) taken() []*walk {
 	taken := g.ranges
 	for key, there := range g.rows {

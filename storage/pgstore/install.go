@@ -8,9 +8,9 @@ import (
 	"github.com/fencelock/fencelock/migrations"
 )
 
-// install makes the schema, or brings it up to this version, in one transaction. It
-// does nothing where the schema is new enough, and then needs no right but to read its
-// version: a service may run under a role that owns nothing.
+// install creates the schema, or upgrades it to this version, in one transaction. It does nothing if the
+// schema is new enough. It then only needs the right to read the version, so a service may run under a role
+// that owns nothing.
 func install(ctx context.Context, pool *pgxpool.Pool) error {
 	wanted, err := migrations.Store().Version()
 	if err != nil {
@@ -27,7 +27,7 @@ func install(ctx context.Context, pool *pgxpool.Pool) error {
 	return err
 }
 
-// installedVersion is the version of the schema, 0 if there is none.
+// installedVersion returns the version of the schema, or 0 without one.
 func installedVersion(ctx context.Context, pool *pgxpool.Pool) (version int64, err error) {
 	var exists bool
 	if err := pool.QueryRow(ctx, `SELECT to_regclass('fencelock.version') IS NOT NULL`).Scan(&exists); err != nil || !exists {

@@ -7,14 +7,14 @@ import (
 	"github.com/fencelock/fencelock/storage/overlay"
 )
 
-// known is what a transaction has read: living rows, and which there are not.
+// known is what a transaction has read: living rows, and keys that are known to be absent.
 type known struct {
 	rows   map[string]overlay.Row
 	absent map[string]struct{}
 	spans  []span // in the order of from
 }
 
-// span is a part of the keys that is known in full: from <= key < upto.
+// span is a part of the keys that is known completely: from <= key < upto.
 type span struct {
 	from, upto string
 	keys       []string // in order
@@ -24,7 +24,7 @@ func newKnown() *known {
 	return &known{rows: make(map[string]overlay.Row), absent: make(map[string]struct{})}
 }
 
-// Get is of overlay.Rows.
+// Get implements overlay.Rows.
 func (k *known) Get(key string) (row *overlay.Row, isKnown bool) {
 	if r, there := k.rows[key]; there {
 		return &r, true
@@ -33,7 +33,7 @@ func (k *known) Get(key string) (row *overlay.Row, isKnown bool) {
 	return nil, none
 }
 
-// add adds a span. Of two that begin at the same key the longer one stays.
+// add adds a span. Of two spans with the same beginning, the longer one stays.
 func (k *known) add(s span) {
 	at, found := slices.BinarySearchFunc(k.spans, s.from, func(s span, from string) int { return cmp.Compare(s.from, from) })
 	switch {
@@ -44,7 +44,7 @@ func (k *known) add(s span) {
 	}
 }
 
-// Next is of overlay.Rows.
+// Next implements overlay.Rows.
 func (k *known) Next(at, to string) (key, bound string) {
 	for at < to {
 		i, found := slices.BinarySearchFunc(k.spans, at, func(s span, from string) int { return cmp.Compare(s.from, from) })

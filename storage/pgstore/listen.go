@@ -19,16 +19,16 @@ import (
 const (
 	// reconnectPause is the time before a broken subscription is tried again.
 	reconnectPause = 250 * time.Millisecond
-	// pollPause is the time between two tries of the first waiters behind a pooler.
+	// pollPause is the time between two attempts of the first waiters behind a pooler.
 	pollPause = 250 * time.Millisecond
-	// pingAfter is how long a subscription may be idle before it is looked at.
+	// pingAfter is how long a subscription may be idle before it is checked.
 	pingAfter = 10 * time.Second
-	// maxWord is less than what a notification may carry.
+	// maxWord is less than the maximum size of a notification.
 	maxWord = 7900
 )
 
-// Listen calls w for the server's tickets until ctx ends; see replica.Store. What this
-// process commits comes at once, what others commit by LISTEN on a connection of its own.
+// Listen calls w for the server's tickets until ctx ends; see replica.Store. Notifications of this process's
+// own commits come directly; those of others come by LISTEN on a separate connection.
 func (s *Store) Listen(ctx context.Context, server string, w node.Listener) {
 	var done sync.WaitGroup
 	done.Go(func() {
@@ -42,11 +42,11 @@ func (s *Store) Listen(ctx context.Context, server string, w node.Listener) {
 	done.Wait()
 }
 
-// subscriber is what a subscription calls.
+// subscriber has the callbacks of a subscription.
 type subscriber struct {
 	began func()            // earlier notifications may be lost
 	heard func(word string) // a notification came
-	poll  func()            // there are none, and pollPause has passed
+	poll  func()            // there are no notifications, and pollPause has passed
 }
 
 // subscribe listens until ctx ends, and reconnects by itself.
@@ -61,7 +61,11 @@ var errMoved = errors.New("the transactions are on another server by now")
 
 // listen returns when the subscription breaks.
 func (s *Store) listen(ctx context.Context, channel string, sub subscriber) error {
-	conn, err := pgx.ConnectConfig(ctx, s.pool.Config().ConnConfig)
+	config := s.pool.Config().ConnConfig
+	if err := s.opts.logIn(ctx, config); err != nil {
+		return err
+	}
+	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return err
 	}
@@ -81,8 +85,8 @@ func (s *Store) listen(ctx context.Context, channel string, sub subscriber) erro
 	return s.hear(ctx, conn, sub.heard)
 }
 
-// hear looks at an idle connection now and then: one that was cut off without notice is
-// found broken, and one to a server that was replaced is given up.
+// hear periodically checks an idle connection. A connection that was cut off silently is found broken, and one
+// to a server that was replaced is given up.
 func (s *Store) hear(ctx context.Context, conn *pgx.Conn, heard func(word string)) error {
 	began := s.mirror.lastIncarnation()
 	for {
@@ -122,16 +126,15 @@ func (s *Store) hangUp(ctx context.Context, conn *pgx.Conn) {
 	_ = conn.Close(ctx)
 }
 
-// pooled tells a pooler: it names a process of its own making when the connection
-// begins, since it does not know yet which of the server's will answer. In its
-// transaction mode a LISTEN would be lost.
+// pooled detects a pooler. When a connection begins, a pooler names a made-up process, since it does not know
+// yet which of the server's processes will serve it. In its transaction mode a LISTEN would be lost.
 func pooled(ctx context.Context, conn *pgx.Conn) (bool, error) {
 	var pid uint32
 	err := conn.QueryRow(ctx, `SELECT pg_backend_pid()`).Scan(&pid)
 	return pid != conn.PgConn().PID(), err
 }
 
-// poll takes the place of notifications until ctx ends.
+// poll replaces notifications until ctx ends.
 func poll(ctx context.Context, try func()) error {
 	for pause(ctx, pollPause) {
 		try()
@@ -151,7 +154,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// channelOf is the channel of a server, a name that needs no quotes.
+// channelOf returns the channel of a server, a name that needs no quotes.
 func channelOf(server string) string {
 	sum := sha256.Sum256([]byte(server))
 	return "fencelock_" + hex.EncodeToString(sum[:16])
@@ -164,8 +167,8 @@ func decode(text string) (string, bool) {
 	return string(raw), err == nil
 }
 
-// encodeWake is a notification: resource, ticket and holder, in base64 with blanks
-// between. If they are too long it is empty: then every first waiter tries.
+// encodeWake encodes a notification: resource, ticket and holder, in base64, separated by blanks. If they are
+// too long, it is empty, and then every first waiter tries.
 func encodeWake(w replica.Wake) string {
 	word := strings.Join([]string{encode(w.Resource), encode(w.Ticket.ID), encode(w.Ticket.Holder)}, " ")
 	if len(word) > maxWord {

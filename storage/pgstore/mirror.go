@@ -13,35 +13,34 @@ import (
 const (
 	// mirrorBytes bounds a mirror, roughly.
 	mirrorBytes = 16 << 20
-	// rowBytes is what a row needs beside its key and value, roughly.
+	// rowBytes is the approximate overhead of a row, in addition to its key and value.
 	rowBytes = 150
-	// clockKeeps is how long the server's clock is known after it was asked: as long as
-	// the clocks of two machines run alike, and less than fencelock._write_if takes.
+	// clockKeeps is how long a reading of the server's clock is extrapolated: as long as the clocks of two
+	// machines run alike, and less than fencelock._write_if takes.
 	clockKeeps = 500 * time.Millisecond
 )
 
-// mirror is the rows as this process last saw them. What it does not have it takes to be
-// absent, so it may lose any row at any time.
+// mirror is this process's last known copy of the rows. Rows that it lacks are assumed absent, so it may drop
+// any row at any time.
 //
-// A transaction is run on it first. While no other process writes, the rows of the
-// mirror are as they are in the table. Then the server has only to look whether what was
-// taken to be absent is absent, and commits in the same round trip. Otherwise the run has
-// shown which rows the transaction wants.
+// A transaction first runs on the mirror. While no other process writes, the mirror's rows are equal to those
+// in the table. Then the server only verifies that the rows assumed absent are absent, and commits in the same
+// round trip. Otherwise the run has shown which rows the transaction needs.
 type mirror struct {
 	mu     sync.Mutex
 	rows   *btree.BTreeG[seen]
 	bytes  int
-	life   int64 // rows of an earlier one may have been changed by another process
+	life   int64 // rows of an earlier life may have been changed by another process
 	alone  bool  // no other process wrote between this one's last two transactions
 	status replica.Status
-	writes int64 // how many transactions had written
+	writes int64 // number of transactions that had written
 	clock  clock
-	latest int64 // the latest time of a transaction of this process: none is earlier
+	latest int64 // the latest time of a transaction of this process; the times of later ones are not earlier
 
-	incarnation string // that was last seen, also by a transaction that only reads
+	incarnation string // the incarnation last seen, also by a read-only transaction
 }
 
-// seen is a row as it was in a life of the mirror.
+// seen is a row, and the life of the mirror in which it was seen.
 type seen struct {
 	key  string
 	row  overlay.Row
@@ -55,14 +54,14 @@ func newMirror() *mirror {
 	return &mirror{rows: btree.NewG(degree, func(a, b seen) bool { return a.key < b.key })}
 }
 
-// clock is what the server's said between two moments here.
+// clock is a reading of the server's clock, taken between two local moments.
 type clock struct {
 	said            int64 // Unix microseconds
 	asked, answered time.Time
 }
 
-// now is the earliest that the server's clock may show now, and by how much it may show
-// more. Where it was never asked, this machine's has to do.
+// now returns the earliest time that the server's clock may show now, and by how much it may be later. Without
+// a reading it uses this machine's clock.
 func (c clock) now() (earliest, slack int64) {
 	if c.asked.IsZero() {
 		return time.Now().UnixMicro(), 0
@@ -79,7 +78,7 @@ type draft struct {
 	status  replica.Status
 	writes  int64
 	life    int64
-	// sure: it may be committed if the server finds absent what the guess took to be.
+	// sure means that the draft may be committed if the server finds that the rows assumed absent are absent.
 	sure bool
 }
 
@@ -103,8 +102,8 @@ func (m *mirror) run(fn func(replica.Tx) error, fit func(replica.Status) replica
 	return d
 }
 
-// forget is for when it is not known what the rows are, or the server refused a draft:
-// its clock may have been set back.
+// forget drops the rows, because they are no longer known, or because the server refused a draft: its clock
+// may have been set back.
 func (m *mirror) forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -116,8 +115,8 @@ func (m *mirror) suspect() {
 	m.alone, m.latest = false, 0
 }
 
-// saw notes what the server's clock showed, so that what has ended for one transaction has
-// not for the next, and which incarnation it was.
+// saw records the incarnation, and the time of the server's clock, so that a row that has ended for one
+// transaction has also ended for the next.
 func (m *mirror) saw(c clock, incarnation string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -134,7 +133,7 @@ func (m *mirror) lastIncarnation() string {
 	return m.incarnation
 }
 
-// opened notes what a transaction has read and written.
+// opened records the reads and writes of a transaction.
 func (m *mirror) opened(r *reading, t *overlay.Tx) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -155,7 +154,7 @@ func (m *mirror) opened(r *reading, t *overlay.Tx) {
 	m.write(t, t.Changes())
 }
 
-// empty removes the rows of a span that were not found there.
+// empty removes the rows of a span that the server did not return.
 func (m *mirror) empty(s span, found *known) {
 	var gone []string
 	m.rows.AscendRange(seen{key: s.from}, seen{key: s.upto}, func(s seen) bool {
@@ -169,19 +168,19 @@ func (m *mirror) empty(s span, found *known) {
 	}
 }
 
-// wrote notes what a draft has written, and the clock.
+// wrote records the writes of a draft, and the clock.
 func (m *mirror) wrote(d *draft, c clock) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.writes != d.writes || m.life != d.life {
-		m.suspect() // another transaction of this process came between
+		m.suspect() // another transaction of this process came in between
 		return
 	}
 	m.clock, m.latest = c, max(m.latest, c.said)
 	m.write(d.Tx, d.changed)
 }
 
-// write notes what a transaction has written, the last one of all.
+// write records the writes of the latest transaction.
 func (m *mirror) write(t *overlay.Tx, changed overlay.Changes) {
 	if changed.Nothing() {
 		return

@@ -14,12 +14,12 @@ const (
 	mostFetched = 1 << 20
 )
 
-// size is how many rows of a range are read in a round trip of that number.
+// size is how many rows of a range are read in the given round trip.
 func size(limit, round int) int {
 	return min(max(limit, firstFetch<<min(4*round, 20)), mostFetched)
 }
 
-// sortedKeys are in order, so that transactions lock rows in one order.
+// sortedKeys returns the keys in order, so that all transactions lock rows in the same order.
 func sortedKeys(w *overlay.Missing) []string {
 	keys := make([]string, 0, len(w.Keys))
 	for key := range w.Keys {
@@ -29,7 +29,7 @@ func sortedKeys(w *overlay.Missing) []string {
 	return keys
 }
 
-// distinct leaves out what is asked for twice.
+// distinct removes duplicates.
 func distinctRanges(w *overlay.Missing) []overlay.Range {
 	slices.SortFunc(w.Ranges, func(a, b overlay.Range) int {
 		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To), cmp.Compare(b.Limit, a.Limit))

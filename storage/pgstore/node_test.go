@@ -65,6 +65,7 @@ func patient() Options {
 }
 
 func TestConformance(t *testing.T) {
+	testenv.Long(t, "a Postgres store that passes storetest and breaks a rule of nodes")
 	t.Parallel()
 	url := testenv.Postgres(t).OwnerURL()
 	store := openStore(t, url, patient())
@@ -77,6 +78,7 @@ func TestConformance(t *testing.T) {
 }
 
 func TestDifferential(t *testing.T) {
+	testenv.Long(t, "such a store that breaks one in a sequence that nobody wrote down")
 	t.Parallel()
 	url := testenv.Postgres(t).OwnerURL()
 	store := openStore(t, url, patient())

@@ -155,6 +155,7 @@ func TestMessagesBetweenServers(t *testing.T) {
 // Through a pooler in session or transaction mode everything works; in transaction mode waiters
 // try again and again. One in statement mode is refused.
 func TestThroughAPooler(t *testing.T) {
+	testenv.Long(t, "a statement that a pooler in transaction mode breaks")
 	for _, mode := range []string{"session", "transaction"} {
 		t.Run(mode, func(t *testing.T) { throughAPooler(t, mode) })
 	}
@@ -312,6 +313,7 @@ func TestSweep(t *testing.T) {
 // A Postgres that does not delete a page of rows in time is asked for smaller pages, until
 // all are gone.
 func TestASweepOfASlowServer(t *testing.T) {
+	testenv.Long(t, "a sweep that a slow Postgres keeps from its end")
 	t.Parallel()
 	const rows = 100
 	url := testenv.Postgres(t).OwnerURL()
@@ -412,13 +414,10 @@ func TestLeastRights(t *testing.T) {
 	putRow(t, s, "a", "1")
 	database := query[string](t, pg.URL(), `SELECT current_database()`)
 	role := "least_" + database
-	execSQL(t, pg.URL(),
-		`CREATE ROLE `+role+` LOGIN`,
-		`GRANT USAGE ON SCHEMA fencelock TO `+role,
-		`GRANT SELECT ON fencelock.version TO `+role,
-		`GRANT SELECT, INSERT, UPDATE, DELETE ON fencelock.rows TO `+role,
-		`GRANT SELECT, USAGE ON fencelock.writes TO `+role,
-		`GRANT UPDATE ON fencelock.turn TO `+role)
+	execSQL(t, pg.URL(), `CREATE ROLE `+role+` LOGIN`)
+	for _, grant := range Rights() {
+		execSQL(t, pg.URL(), grant+` TO `+role)
+	}
 	t.Cleanup(func() {
 		conn := context.WithoutCancel(t.Context())
 		_, _ = s.pool.Exec(conn, `DROP OWNED BY `+role)

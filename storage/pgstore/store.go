@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -25,15 +26,16 @@ type Options struct {
 	// Timeout bounds a transaction whose context has no deadline, and an attempt to
 	// connect; default 2s.
 	Timeout time.Duration
-	// Idle is how long a server that stopped in the middle of a transaction may stop
-	// the others; default 1s.
+	// Idle is how long a server that stopped in the middle of a transaction may block the others; default 1s.
 	Idle time.Duration
-	// Patience is how long Open waits for a server that cannot be reached or is just
-	// starting; default 10s.
+	// Patience is how long Open waits for a server that is unreachable or just starting; default 10s.
 	Patience time.Duration
+	// Credentials, if not nil, returns the user and the password of each new connection, instead of
+	// those of the URL; "" for the URL's. It is called from several goroutines and must not block.
+	Credentials func() (user, password string)
 
 	sweep     sweeping
-	reinstall time.Duration   // how long the schema is gone before it is made again
+	reinstall time.Duration   // how long the schema must be missing before it is created again
 	unsafe    bool            // fsync may be off, for tests
 	dial      pgconn.DialFunc // for tests; default as pgx does
 }
@@ -41,7 +43,7 @@ type Options struct {
 const (
 	defaultTimeout = 2 * time.Second
 	defaultIdle    = time.Second
-	// defaultReinstall leaves a restore that begins with a deletion the time to make the schema.
+	// defaultReinstall leaves a restore that begins with a deletion enough time to create the schema.
 	defaultReinstall = 10 * time.Second
 	defaultPatience  = 10 * time.Second
 	retryPause       = 50 * time.Millisecond
@@ -50,25 +52,17 @@ const (
 )
 
 func (o Options) withDefaults() Options {
-	defaultTo(&o.Timeout, defaultTimeout)
-	defaultTo(&o.Idle, defaultIdle)
-	defaultTo(&o.Patience, defaultPatience)
-	defaultTo(&o.reinstall, defaultReinstall)
-	defaultTo(&o.sweep.page, 2000)
-	defaultTo(&o.sweep.pause, 250*time.Millisecond)
-	defaultTo(&o.sweep.rest, 2*time.Second)
+	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
+	o.Idle = cmp.Or(o.Idle, defaultIdle)
+	o.Patience = cmp.Or(o.Patience, defaultPatience)
+	o.reinstall = cmp.Or(o.reinstall, defaultReinstall)
+	o.sweep.page = cmp.Or(o.sweep.page, 2000)
+	o.sweep.pause = cmp.Or(o.sweep.pause, 250*time.Millisecond)
+	o.sweep.rest = cmp.Or(o.sweep.rest, 2*time.Second)
 	return o
 }
 
-func defaultTo[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
-}
-
-// Store is a replica.Store in PostgreSQL. Several, also of other processes, may share a
-// database.
+// Store is a replica.Store in PostgreSQL. Several Stores, also in other processes, may share a database.
 type Store struct {
 	local replica.Listeners // of this process
 
@@ -84,9 +78,9 @@ type Store struct {
 
 var _ replica.Store = (*Store)(nil)
 
-// Open connects, makes the schema "fencelock" if it is not there, and starts to sweep.
-// The role needs CREATE on the database the first time. The error says what to do, and
-// never contains the URL. Nothing is changed if the server is unfit: a standby, say.
+// Open connects, creates the schema "fencelock" if it is missing, and starts to sweep. The role needs CREATE
+// on the database the first time. The error says what to do, and never contains the URL. Open changes nothing
+// if the server is unfit, for example a standby.
 func Open(ctx context.Context, url string, opts Options) (*Store, error) {
 	opts = opts.withDefaults()
 	config, err := poolConfig(url, opts)
@@ -100,6 +94,9 @@ func Open(ctx context.Context, url string, opts Options) (*Store, error) {
 	s := &Store{pool: pool, opts: opts, mirror: newMirror()}
 	if err := s.prepare(ctx); err != nil {
 		pool.Close()
+		if passing(err) {
+			err = &replica.UnreachedError{Err: err}
+		}
 		return nil, err
 	}
 	s.ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
@@ -107,7 +104,7 @@ func Open(ctx context.Context, url string, opts Options) (*Store, error) {
 	return s, nil
 }
 
-// errMalformedURL keeps quiet about the URL on purpose: it holds a password.
+// errMalformedURL omits the URL on purpose, because it contains a password.
 var errMalformedURL = errors.New("the URL is not valid; it should look like postgres://user:password@host:5432/database?sslmode=verify-full")
 
 // poolConfig reads the URL. It does not connect.
@@ -132,10 +129,11 @@ func poolConfig(url string, opts Options) (*pgxpool.Config, error) {
 	}
 	conn.DefaultQueryExecMode = pgx.QueryExecModeExec // works through a pooler
 	config.AfterConnect = prepareOn
+	config.BeforeConnect = opts.logIn
 	return config, nil
 }
 
-// prepare waits for the server, and refuses one that is unfit before it changes anything.
+// prepare waits for the server. It refuses an unfit server before it changes anything.
 func (s *Store) prepare(ctx context.Context) error {
 	patient, cancel := context.WithTimeout(ctx, s.opts.Patience)
 	defer cancel()
@@ -156,8 +154,8 @@ func (s *Store) prepare(ctx context.Context) error {
 	})
 }
 
-// mayInstall tells a standby, to which nothing can be written, and a pooler that breaks up
-// transactions, before the script fails.
+// mayInstall refuses a standby, which cannot be written, and a pooler that splits transactions, before the
+// script would fail.
 func (s *Store) mayInstall(ctx context.Context) error {
 	var standby, readOnly bool
 	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
@@ -177,13 +175,13 @@ func (s *Store) mayInstall(ctx context.Context) error {
 	return nil
 }
 
-// Young tells whether the server was never promoted and never restored to a point in
-// time. Then a store that holds nothing never held anything.
+// Young reports whether the server was never promoted and never restored to a point in time. Then an empty
+// store was always empty.
 func (s *Store) Young() bool {
 	return strings.HasPrefix(s.mirror.lastIncarnation(), "00000001/")
 }
 
-// Place names the host that the URL names first, and the database.
+// Place names the database and the URL's first host.
 func (s *Store) Place() string {
 	c := s.pool.Config().ConnConfig
 	return net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port))) + "/" + c.Database
@@ -213,7 +211,7 @@ func (s *Store) transact(ctx context.Context, run func(context.Context) error) e
 	return s.missing(ctx, s.until(limited, run))
 }
 
-// until repeats what failed without effect for reasons that pass, until ctx ends.
+// until repeats run while it fails without effect for a temporary reason, until ctx ends.
 func (s *Store) until(ctx context.Context, run func(context.Context) error) error {
 	var before error
 	for {
@@ -233,13 +231,13 @@ func (s *Store) until(ctx context.Context, run func(context.Context) error) erro
 	}
 }
 
-// commitError is one of the commit itself: it may have taken effect.
+// commitError is an error of the commit itself, which may have taken effect.
 type commitError struct{ error }
 
 func (e *commitError) Unwrap() error { return e.error }
 
-// uncertain is an error of a statement that commits by itself. It did not take effect if
-// it was not sent, or if the server refused it and the connection lives on.
+// uncertain classifies the error of a statement that commits by itself. The statement had no effect if it was
+// not sent, or if the server refused it and the connection is still alive.
 func uncertain(err error) error {
 	refused, ok := errors.AsType[*pgconn.PgError](err)
 	if err == nil || errors.As(err, new(*connectError)) || ok && refused.SeverityUnlocalized == "ERROR" {
@@ -250,12 +248,12 @@ func uncertain(err error) error {
 
 func commitFailed(err error) error { return &commitError{fmt.Errorf("commit: %w", err)} }
 
-// connectError is one before anything was sent.
+// connectError is an error from before anything was sent.
 type connectError struct{ error }
 
 func (e *connectError) Unwrap() error { return e.error }
 
-// fnError is one of the transaction's function.
+// fnError is an error of the transaction's function.
 type fnError struct{ error }
 
 func ofFn(err error) error {
@@ -265,8 +263,8 @@ func ofFn(err error) error {
 	return &fnError{err}
 }
 
-// with runs do on a connection. One that is left in the middle of a transaction is
-// closed: that undoes it. So is one on which anything failed, with what it has prepared.
+// with runs do on a connection. It closes a connection that is left in the middle of a transaction, which
+// undoes the transaction. It also closes a connection on which anything failed, with its prepared statements.
 func (s *Store) with(ctx context.Context, do func(*pgconn.PgConn) error) error {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
@@ -284,8 +282,8 @@ func (s *Store) with(ctx context.Context, do func(*pgconn.PgConn) error) error {
 
 func (s *Store) idle() string { return strconv.FormatInt(s.opts.Idle.Milliseconds(), 10) }
 
-// update tries in one round trip, and takes two or more if another process has written
-// or rows are there that were taken to be absent.
+// update tries in one round trip. It takes two or more if another process has written, or if rows exist that
+// were assumed absent.
 func (s *Store) update(ctx context.Context, fn func(replica.Tx) error) error {
 	d := s.mirror.run(fn, s.fit)
 	if d.sure {
@@ -300,7 +298,7 @@ func (s *Store) update(ctx context.Context, fn func(replica.Tx) error) error {
 		}
 		t, err := s.finish(ctx, conn, r, fn)
 		if err != nil {
-			_ = roundTrip(ctx, conn, statement{sql: rollbackSQL}) // else the connection is closed
+			_ = roundTrip(ctx, conn, statement{sql: rollbackSQL}) // otherwise the connection is closed
 			return err
 		}
 		if err := s.commit(ctx, conn, t); err != nil {
@@ -312,7 +310,7 @@ func (s *Store) update(ctx context.Context, fn func(replica.Tx) error) error {
 	})
 }
 
-// open is the round trip that begins a transaction.
+// open makes the round trip that begins a transaction.
 func (s *Store) open(ctx context.Context, conn *pgconn.PgConn, r *reading, statements ...statement) error {
 	asked := time.Now()
 	if err := roundTrip(ctx, conn, statements...); err != nil {
@@ -322,13 +320,13 @@ func (s *Store) open(ctx context.Context, conn *pgconn.PgConn, r *reading, state
 	return nil
 }
 
-// What fencelock._write_if returns instead of the time.
+// What fencelock._write_if returns in place of the time.
 const (
 	othersWrote = -1
 	notAbsent   = -2
 )
 
-// writeIf commits a draft, if what it was made from is still true.
+// writeIf commits a draft, if its assumptions still hold.
 func (s *Store) writeIf(ctx context.Context, d *draft) (done bool, err error) {
 	var said int64
 	write := writeIf(d, s.others(d.Tx), func(values [][]byte) error {
@@ -356,7 +354,7 @@ func (s *Store) writeIf(ctx context.Context, d *draft) (done bool, err error) {
 	return true, nil
 }
 
-// finish runs fn until it has found all that it wants.
+// finish runs fn until all rows that it needs are read.
 func (s *Store) finish(ctx context.Context, conn *pgconn.PgConn, r *reading, fn func(replica.Tx) error) (*overlay.Tx, error) {
 	opened := r
 	for round := 1; ; round++ {
@@ -394,14 +392,13 @@ func (s *Store) commit(ctx context.Context, conn *pgconn.PgConn, t *overlay.Tx) 
 	return nil
 }
 
-// others are the wakes of other processes' listeners: those of this process need no
-// notification of the server's.
+// others returns the wakes for listeners of other processes: the listeners of this process need no
+// notification through the server.
 func (s *Store) others(t *overlay.Tx) []replica.Wake {
 	return slices.DeleteFunc(slices.Clone(t.Wakes), func(w replica.Wake) bool { return s.local.Has(w.Ticket.Server) })
 }
 
-// view tries in one round trip. If the guess was wrong, a second transaction reads round
-// trip after round trip.
+// view tries in one round trip. If the guess was wrong, a second transaction reads in further round trips.
 func (s *Store) view(ctx context.Context, fn func(replica.Tx) error) error {
 	wanted := s.mirror.run(fn, s.fit).guess.wanted()
 	return s.with(ctx, func(conn *pgconn.PgConn) error {
@@ -430,7 +427,7 @@ func (s *Store) viewSlowly(ctx context.Context, conn *pgconn.PgConn, before *rea
 	}
 	t, err := s.finish(ctx, conn, r, fn)
 	if t != nil {
-		_ = roundTrip(ctx, conn, statement{sql: commitSQL}) // else the connection is closed
+		_ = roundTrip(ctx, conn, statement{sql: commitSQL}) // otherwise the connection is closed
 	}
 	return err
 }

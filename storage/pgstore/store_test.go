@@ -12,6 +12,8 @@ import (
 	"github.com/fencelock/fencelock/lockcore/replica/storetest"
 )
 
+func TestMain(m *testing.M) { testenv.Main(m) }
+
 // fast are options for tests on the shared server, which does not sync. A busy machine is late, also within a transaction.
 func fast() Options {
 	return Options{Timeout: time.Minute, Idle: time.Minute, unsafe: true, sweep: sweeping{page: 3, pause: time.Millisecond, rest: time.Millisecond}}

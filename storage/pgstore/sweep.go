@@ -7,26 +7,24 @@ import (
 
 // sweeping paces the removal of rows whose time has passed.
 type sweeping struct {
-	page  int           // how many rows one statement looks at
+	page  int           // rows that one statement visits
 	pause time.Duration // between two pages, while there is something to remove
 	rest  time.Duration // between two passes through the table, and at most between two pages
 }
 
-// after is the pause after a page: shorter where there was something to remove, longer where
-// there was not. So servers share the work without knowing of each other, since each finds
-// little where others have swept: a page costs Postgres 2 ms.
+// after returns the pause after a page: shorter if rows were removed, longer if not. So servers share the work
+// without coordination, since a server finds little where others have swept. A page costs Postgres 2 ms.
 func (s sweeping) after(last time.Duration, deleted int64, page int) time.Duration {
-	const worth = 50 // a page is worth its cost if one row of so many had ended
+	const worth = 50 // a page is worth its cost if one of this many rows had ended
 	if deleted*worth > int64(page) {
 		return s.pause
 	}
 	return max(s.pause, min(2*last, s.rest))
 }
 
-// sweep walks through the rows, a page at a time, and removes those whose time has
-// passed, so that the table follows the resources in use. Each server does. A failure is
-// not logged: the transactions fail, too. A page that was not swept, perhaps for lack of
-// time, is tried again in smaller ones.
+// sweep visits the rows, a page at a time, and removes those whose time has passed, so that the table does not
+// grow beyond the resources in use. Every server sweeps. A failure is not logged, because transactions fail,
+// too. A page that could not be swept, perhaps for lack of time, is repeated as smaller pages.
 func (s *Store) sweep() {
 	from, page, between := []byte{}, s.opts.sweep.page, s.opts.sweep.pause
 	timer := time.NewTimer(s.opts.sweep.rest)
@@ -52,7 +50,8 @@ func (s *Store) sweep() {
 	}
 }
 
-// sweepPage sweeps one page, and returns where the next begins, nothing after the last, and how many rows had ended.
+// sweepPage sweeps one page. It returns the first key of the next page (nil after the last), and how many rows
+// had ended.
 func (s *Store) sweepPage(ctx context.Context, from []byte, page int) (next []byte, deleted int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.opts.Timeout)
 	defer cancel()

@@ -10,16 +10,15 @@ import (
 // partBytes is how much of a message a notification carries.
 const partBytes = 5000
 
-// maxMessage bounds what is put together of notifications, which any role of the
-// database may send.
+// maxMessage bounds a message assembled from notifications, which any role of the database may send.
 const maxMessage = 4 << 20
 
-// Tell sends a message to all servers that hear the topic now, except through a pooler.
-// It is text without NUL.
+// Tell sends a message to all servers that are listening to the topic, except through a pooler. The message is
+// text without NUL.
 func (s *Store) Tell(ctx context.Context, topic, message string) error {
 	id := rand.Text()
 	var words []string
-	for part := 0; part == 0 || message != ""; part++ { // the number keeps equal parts apart
+	for part := 0; part == 0 || message != ""; part++ { // the number distinguishes equal parts
 		n := min(len(message), partBytes)
 		more := "."
 		if n < len(message) {
@@ -32,8 +31,8 @@ func (s *Store) Tell(ctx context.Context, topic, message string) error {
 	return err
 }
 
-// Hear calls heard for every message of a topic until ctx ends, on one connection.
-// Messages that are sent while that is down are lost.
+// Hear calls heard for every message of a topic until ctx ends, on one connection. Messages that are sent
+// while the connection is down are lost.
 func (s *Store) Hear(ctx context.Context, topic string, heard func(message string)) {
 	var parts assembly
 	s.subscribe(ctx, channelOf(topic), subscriber{
@@ -47,8 +46,8 @@ func (s *Store) Hear(ctx context.Context, topic string, heard func(message strin
 	})
 }
 
-// assembly puts a message together. Its parts come in order, and with nothing between,
-// since they are of one transaction.
+// assembly assembles a message. Its parts come in order and without gaps, since they belong to one
+// transaction.
 type assembly struct {
 	id   string
 	text strings.Builder

@@ -13,6 +13,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/replica"
+	"github.com/fencelock/fencelock/lockcore/servicetest"
 	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
@@ -58,9 +59,10 @@ func openLocker(t *testing.T, url string, c *trips) *sets.Locker {
 }
 
 // pair acquires and releases under a key that was never used.
-func pair(t *testing.T, l *sets.Locker, key string) error {
+func pair(t *testing.T, locker *sets.Locker, key string) error {
 	t.Helper()
-	lease, err := l.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r/" + key[:1], IdempotencyKey: key, TTL: 30 * time.Second})
+	l := servicetest.ByID{Calls: locker}
+	lease, err := l.Acquire(t.Context(), lockcore.Request{Resource: "r/" + key[:1], IdempotencyKey: key, TTL: 30 * time.Second})
 	if err == nil {
 		err = l.Release(t.Context(), lease.ID)
 	}

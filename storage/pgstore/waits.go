@@ -11,22 +11,22 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// wait finds out what a transaction waits for while it does, on a connection of its own:
-// when its time is over, the server is told to give it up.
+// wait finds out, on a separate connection, what a transaction is waiting for: when the transaction's time is
+// over, the server cancels it, and the cause would be lost.
 type wait struct {
 	timer *time.Timer
 	mu    sync.Mutex
 	why   string
 }
 
-// watch looks at the process of the server once half of the time for a transaction is over.
+// watch inspects the server process after half of the transaction's time.
 func (s *Store) watch(ctx context.Context, pid uint32) *wait {
 	w := &wait{}
 	w.timer = time.AfterFunc(s.opts.Timeout/2, func() {
 		ctx, cancel := context.WithTimeout(ctx, s.opts.Timeout/2)
 		defer cancel()
 		why, err := s.whatFor(ctx, pid)
-		if err != nil { // then it is the server that does not answer
+		if err != nil { // then the server itself does not respond
 			return
 		}
 		w.mu.Lock()
@@ -36,7 +36,7 @@ func (s *Store) watch(ctx context.Context, pid uint32) *wait {
 	return w
 }
 
-// explain adds what was found to the error of a transaction that ran out of time.
+// explain adds the result to the error of a transaction that ran out of time.
 func (w *wait) explain(ctx context.Context, err error) error {
 	w.timer.Stop()
 	w.mu.Lock()
@@ -57,8 +57,8 @@ func (e *waitError) Error() string { return e.why + ": " + e.error.Error() }
 
 func (e *waitError) Unwrap() error { return e.error }
 
-// inTime says more of a transaction whose time is over than that: what it waited for, or why
-// the try before failed.
+// inTime replaces a plain timeout error: it says what the transaction waited for, or why the previous attempt
+// failed.
 func inTime(err, before error) error {
 	switch {
 	case !errors.Is(err, context.DeadlineExceeded), errors.As(err, new(*waitError)):
@@ -69,8 +69,8 @@ func inTime(err, before error) error {
 	return fmt.Errorf("no response in time: check that Postgres runs, and that this machine reaches it: %w", err)
 }
 
-// Of the processes that are in the way the longest transaction is named. A role without
-// pg_read_all_stats sees of others' only process, role and program.
+// Of the blocking processes, the one with the longest transaction is named. A role without pg_read_all_stats
+// sees only process, role and program of other roles' sessions.
 const whatForSQL = `
 SELECT coalesce(w.wait_event_type, ''), coalesce(w.wait_event, ''), cardinality(pg_blocking_pids(w.pid)),
        coalesce(b.pid, 0), coalesce(b.usename, ''), coalesce(b.application_name, ''), coalesce(b.state, ''),
@@ -79,7 +79,7 @@ SELECT coalesce(w.wait_event_type, ''), coalesce(w.wait_event, ''), cardinality(
   LEFT JOIN LATERAL (SELECT * FROM pg_stat_activity AS a WHERE a.pid = ANY (pg_blocking_pids(w.pid)) ORDER BY a.xact_start LIMIT 1) AS b ON true
  WHERE w.pid = $1`
 
-// whatFor says what a process of the server waits for, "" for nothing that is known.
+// whatFor says what a server process waits for, or "" if that is unknown.
 func (s *Store) whatFor(ctx context.Context, pid uint32) (string, error) {
 	conn, err := pgx.ConnectConfig(ctx, s.pool.Config().ConnConfig)
 	if err != nil {
@@ -105,11 +105,11 @@ func (s *Store) whatFor(ctx context.Context, pid uint32) (string, error) {
 	return "", nil
 }
 
-// blocker is a process of the server that has a lock.
+// blocker is a server process that holds a lock.
 type blocker struct {
 	pid                  int32
 	role, program, state string
-	seconds              float64 // of its transaction; negative if that is not to be seen
+	seconds              float64 // of its transaction; negative if not visible
 }
 
 func (b blocker) String() string {

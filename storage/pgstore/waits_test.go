@@ -23,6 +23,7 @@ func put(tx replica.Tx) error {
 
 // A transaction that another's lock keeps waiting says whose that is.
 func TestALockInTheWayIsNamed(t *testing.T) {
+	testenv.Long(t, "a lock of another in Postgres that is waited for without a word")
 	t.Parallel()
 	pg := testenv.Postgres(t)
 	opts := fast()

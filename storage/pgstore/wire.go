@@ -17,8 +17,8 @@ import (
 	"github.com/fencelock/fencelock/storage/overlay"
 )
 
-// The statements of a transaction. Each is as short as can be, since a pooler lets none
-// be prepared by name; the functions keep their plans.
+// The statements of a transaction. Each is short, since behind a pooler none can be prepared by name; the
+// functions keep their plans.
 const (
 	beginWrite = `BEGIN ISOLATION LEVEL READ COMMITTED`
 	beginRead  = `BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY`
@@ -31,19 +31,19 @@ const (
 	rollbackSQL = `ROLLBACK`
 )
 
-// statement is one of a round trip. All values are in binary.
+// statement is one statement of a round trip. All values are in binary.
 type statement struct {
 	sql    string
 	params [][]byte
-	row    func(values [][]byte) error // nil for none; values are valid in the call only
+	row    func(values [][]byte) error // may be nil; values are valid only during the call
 }
 
 var binaryFormat = []int16{pgtype.BinaryFormatCode} //nolint:gochecknoglobals // never changed
 
 var errNotCommitted = errors.New("the transaction was undone instead of committed")
 
-// prepared are the statements that a connection has prepared, nil behind a pooler: there
-// each transaction may come to another connection.
+// prepared lists the statements that a connection has prepared. It is nil behind a pooler, where each
+// transaction may get another connection.
 type prepared map[string]string // names by SQL
 
 const preparedKey = "fencelock.prepared"
@@ -57,8 +57,8 @@ func prepareOn(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// roundTrip sends the statements at once and reads what they answer. After an error of
-// one the server skips those behind it, and the connection is of no use any more.
+// roundTrip sends the statements together and reads their results. After an error the server skips the
+// remaining statements, and the connection cannot be used any more.
 func roundTrip(ctx context.Context, conn *pgconn.PgConn, statements ...statement) error {
 	names, _ := conn.CustomData()[preparedKey].(prepared)
 	p := conn.StartPipeline(ctx)
@@ -81,7 +81,7 @@ func roundTrip(ctx context.Context, conn *pgconn.PgConn, statements ...statement
 	return err
 }
 
-// send sends a statement; it tells whether that is prepared first.
+// send sends a statement; first reports whether it is prepared first.
 func (names prepared) send(p *pgconn.Pipeline, s statement) (first bool) {
 	formats := binaryFormat[:min(len(s.params), 1)]
 	if names == nil {
@@ -122,17 +122,17 @@ func receive(p *pgconn.Pipeline, s statement) error {
 	return err
 }
 
-// reading is what a round trip asks for and learns.
+// reading has the request of a round trip and its results.
 type reading struct {
 	keys   []string
 	ranges []overlay.Range
 	sizes  []int
 
-	read   *known // what it learns is added here
+	read   *known // receives the results
 	found  [][]string
 	now    int64
 	status replica.Status
-	writes int64 // how many transactions had written
+	writes int64 // number of transactions that had written
 }
 
 func newReading(read *known, w *overlay.Missing, round int) *reading {
@@ -149,7 +149,7 @@ func (r *reading) open(writes bool, idle string) statement {
 	return statement{sql: openSQL, params: append([][]byte{boolean(writes), []byte(idle)}, r.params()...), row: r.row}
 }
 
-// more reads on, in a transaction that was opened at now.
+// more continues reading, in a transaction that was opened at now.
 func (r *reading) more(now int64) statement {
 	return statement{sql: readSQL, params: append([][]byte{int8s(now)}, r.params()...), row: r.row}
 }
@@ -169,8 +169,8 @@ func (r *reading) params() [][]byte {
 
 var errMalformed = errors.New("the server's response does not fit the schema fencelock of this version")
 
-// row takes one row: how many have written (-2), the status (-1), of the keys (0), or of
-// a range (1…).
+// row takes one row: the number of writing transactions (-2), the status (-1), a row of the keys (0), or a row
+// of a range (1…).
 func (r *reading) row(values [][]byte) error {
 	if len(values) != 4 || len(values[0]) != 4 || len(values[3]) != 8 { // NULL has no length
 		return errMalformed
@@ -197,7 +197,7 @@ func (r *reading) row(values [][]byte) error {
 	return nil
 }
 
-// end notes what was not found.
+// end records the keys that were not found.
 func (r *reading) end() {
 	for _, key := range r.keys {
 		if _, there := r.read.rows[key]; !there {
@@ -214,13 +214,12 @@ func (r *reading) end() {
 	}
 }
 
-// write is the statement that leaves what the transaction changed; wakes are those that
-// other processes have to be told of.
+// write returns the statement with the transaction's changes; wakes are the notifications for other processes.
 func write(c *overlay.Changes, now time.Time, wakes []replica.Wake) statement {
 	return statement{sql: writeSQL, params: append([][]byte{int8s(now.UnixMicro())}, written(c, wakes)...)}
 }
 
-// writeIf is write for a draft, as a transaction of its own.
+// writeIf is write for a draft, as a separate transaction.
 func writeIf(d *draft, wakes []replica.Wake, row func([][]byte) error) statement {
 	taken := d.guess.taken()
 	var from, upto, living array
@@ -262,7 +261,7 @@ func written(c *overlay.Changes, wakes []replica.Wake) [][]byte {
 	}
 }
 
-// array is a parameter that is an array, as it is sent.
+// array is an encoded array parameter.
 type array struct{ raw []byte }
 
 func (a *array) begin(element uint32, n int) {

@@ -5,5 +5,5 @@
 // which keeps what it acknowledged (appendfsync always), evicts nothing
 // (maxmemory-policy noeviction), and is not failed over to a replica that
 // lags. If Redis loses a high-water mark, it accepts stale tokens again; see
-// docs/how-to/guard.md.
+// docs/how-to/guard-other-storage.md.
 package redisguard

@@ -11,7 +11,7 @@ import (
 	"github.com/fencelock/fencelock/storage/redisguard"
 )
 
-// TestScriptOfOnesOwn guards a balance in a hash, as docs/how-to/guard.md shows it.
+// TestScriptOfOnesOwn guards a balance in a hash, as docs/how-to/guard-other-storage.md shows it.
 func TestScriptOfOnesOwn(t *testing.T) {
 	c := testenv.StartRedis(t).Client()
 	deposit := redisguard.NewScript(`

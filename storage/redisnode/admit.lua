@@ -1,10 +1,10 @@
--- Ends an admission: writes the record, by compare-and-set on the pinned incarnation
--- (rule 10). From then on the gate is open.
+-- Ends an admission: writes the record, by compare-and-set on the pinned incarnation (rule 10). This opens the
+-- gate.
 --
 -- KEYS  none
--- ARGV  incarnation, epoch, bootstrapped, longest TTL (ms), secrets, and of the map its
---       name, epoch, floor and generation; epoch 0 for none
--- Reply "OK"; "RACED" if it is not the node that was staged
+-- ARGV  incarnation, epoch, bootstrapped, longest TTL (ms), secrets, and the map's
+--       name, epoch, floor and generation; epoch 0 if there is no map
+-- Reply "OK"; "RACED" if the node is not the one that was staged
 local role, replid = replication()
 local state = redis.call('HMGET', STATE, 'staged', 'max_ttl')
 if role ~= 'master' or replid ~= ARGV[1] or state[1] ~= ARGV[2] then return 'RACED' end

@@ -15,7 +15,7 @@ func TestBundleIsAllOrNone(t *testing.T) {
 	q := startQuorum(t, 3, longTTL)
 	q.awaitVoting(t, 3)
 	one := q.take(t, "b")
-	_, err := q.Acquire(t.Context(), lockcore.AcquireRequest{Resources: []string{"c", "a", "b"}})
+	_, err := q.Acquire(t.Context(), lockcore.Request{Resources: []string{"c", "a", "b"}})
 	if !errors.Is(err, lockcore.ErrHeld) {
 		t.Fatal(err)
 	}
@@ -25,7 +25,7 @@ func TestBundleIsAllOrNone(t *testing.T) {
 	if err := q.Release(t.Context(), one.ID); err != nil {
 		t.Fatal(err)
 	}
-	all, err := q.Acquire(t.Context(), lockcore.AcquireRequest{Resources: []string{"c", "a", "b"}})
+	all, err := q.Acquire(t.Context(), lockcore.Request{Resources: []string{"c", "a", "b"}})
 	if err != nil || len(all.Parts) != 3 || all.Parts[0].Resource != "a" || all.Parts[1].Token <= one.Token {
 		t.Fatalf("%+v, %v", all, err)
 	}
@@ -56,7 +56,7 @@ func TestBundlesDoNotDeadlock(t *testing.T) {
 		slices.Reverse(resources[i%2:])
 		wg.Go(func() {
 			for range 5 {
-				lease, err := q.Acquire(t.Context(), lockcore.AcquireRequest{Resources: resources, Wait: 30 * time.Second})
+				lease, err := q.Acquire(t.Context(), lockcore.Request{Resources: resources, Wait: 30 * time.Second})
 				if err == nil {
 					err = q.Release(t.Context(), lease.ID)
 				}

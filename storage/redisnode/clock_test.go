@@ -48,6 +48,7 @@ func (c *clockMeter) reported() (time.Duration, int) {
 // the resource, since the node is quarantined before its next vote. It rejoins with the
 // lease on it.
 func TestServerWhoseClockIsSetIsQuarantined(t *testing.T) {
+	testenv.Long(t, "a node whose clock was set and which is trusted")
 	t.Parallel()
 	dir := t.TempDir()
 	library, err := chaos.BuildShim(dir)
@@ -106,7 +107,7 @@ func TestServerWhoseClockIsSetIsQuarantined(t *testing.T) {
 	servers[1].Kill()
 	q.awaitState(t, 1, lockcore.NodeUnreachable)
 	extended()
-	if _, err := q.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r"}); !errors.Is(err, lockcore.ErrHeld) {
+	if _, err := q.Acquire(t.Context(), lockcore.Request{Resource: "r"}); !errors.Is(err, lockcore.ErrHeld) {
 		t.Errorf("there is a second holder, or none: %v", err)
 	}
 	testenv.Eventually(t, 20*time.Second, func() error {

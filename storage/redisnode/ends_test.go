@@ -34,7 +34,7 @@ func TestEndOfTellsAnExpiryFromARelease(t *testing.T) {
 		tries := 0
 		testenv.Eventually(t, 20*time.Second, func() (err error) {
 			tries++ // another resource each: the end of a try that failed would be in its counters
-			lease, err = q.Acquire(t.Context(), lockcore.AcquireRequest{Resource: fmt.Sprint(resource, tries), TTL: 2 * time.Second})
+			lease, err = q.Acquire(t.Context(), lockcore.Request{Resource: fmt.Sprint(resource, tries), TTL: 2 * time.Second})
 			return err
 		})
 		return lease

@@ -1,5 +1,5 @@
--- Revokes an admission, so that the node is quarantined like one that restarted (rule
--- 22). Its data stay, behind the shut gate, until it is staged.
+-- Revokes an admission, so that the node is quarantined like a node that restarted (rule 22). Its data stay,
+-- behind the shut gate, until it is staged.
 --
 -- KEYS  none
 -- ARGV  cluster, incarnation, epoch, note of the quarantine

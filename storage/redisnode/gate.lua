@@ -1,5 +1,5 @@
 -- The prelude of every script: Redis runs it before the file that follows. The
--- constants MAX_TOKEN, MAX_SHOWN, MAX_ATTEMPTS, TICKET_TTL, ENQUEUED_TTL (both ms) and
+-- constants MAX_TOKEN, MAX_SHOWN, MAX_ATTEMPTS, TICKET_TTL, ENQUEUED_TTL, ENQUEUED_AGAIN (all ms) and
 -- MAX_TOKENS_AHEAD come before it, from Go (script.go).
 --
 -- What the dedicated database holds:
@@ -39,8 +39,8 @@ local function replication()
   return string.match(info, 'role:(%a+)'), string.match(info, 'master_replid:(%x+)')
 end
 
--- Whether the database, which has this many keys, holds nothing but perhaps the note of
--- a quarantine: then it belongs to no cluster.
+-- Reports whether the database, which has this many keys, is blank: it is empty, or holds only the note of a
+-- quarantine. A blank database belongs to no cluster.
 local function blank(size)
   if size == 0 then return true end
   if size > 1 or redis.call('TYPE', STATE)['ok'] ~= 'hash' then return false end
@@ -48,11 +48,11 @@ local function blank(size)
   return state[2] and not state[1]
 end
 
--- Whether the node belongs to the cluster of that mark.
+-- Reports whether the stored mark is the given cluster's, with or without a map.
 local function ours(stored, mark) return stored == mark or stored == mark .. '+' end
 
--- The gate (rule 6): a master, admitted in this very incarnation. It runs in every
--- call, and to find whole lines is cheaper than to parse them.
+-- The gate (rule 6): the node is a master that was admitted in its present incarnation. It runs in every call,
+-- and searching for whole lines is cheaper than parsing them.
 local function admitted(replid)
   if not replid then return false end
   local info = redis.call('INFO', 'replication')

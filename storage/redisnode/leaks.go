@@ -16,7 +16,7 @@ import (
 type Leaks struct {
 	Page  int           // keys visited in one call; default 200, about 0.25 ms of the server's time
 	Pause time.Duration // between calls; default 100ms
-	Rest  time.Duration // between two looks, and after a search; default 10m
+	Rest  time.Duration // between two checks of the count, and after a search; default 10m
 }
 
 func (l Leaks) withDefaults() Leaks {
@@ -27,13 +27,12 @@ func (l Leaks) withDefaults() Leaks {
 	}
 }
 
-// ownLasting is how many keys of this service have no expiry: OwnKey alone.
+// ownLasting is the number of this service's keys without an expiry: only OwnKey.
 const ownLasting = 1
 
-// WatchLeaks looks again and again until ctx ends, and reports what it finds to the
-// Meter and the log. Every server looks by itself, so that none depends on another. It
-// costs next to nothing: the server counts the keys without an expiry, and they are searched
-// only when their number has changed since the last search.
+// WatchLeaks searches repeatedly until ctx ends, and reports its findings to the Meter and the log. Every
+// server does its own search, so that none depends on another. The search is cheap: Redis counts the keys
+// without an expiry, and WatchLeaks visits keys only when that number has changed since the last search.
 func (n *Node) WatchLeaks(ctx context.Context, l Leaks) {
 	l = l.withDefaults()
 	searched, found, logged := ownLasting, []string(nil), 0
@@ -44,7 +43,7 @@ func (n *Node) WatchLeaks(ctx context.Context, l Leaks) {
 			news, err = n.searchLeaks(ctx, l)
 		}
 		if err != nil {
-			continue // the node is down or not admitted; the next look reports
+			continue // the node is down or not admitted; the next search reports its leaks
 		}
 		searched, found = lasting, news
 		n.meter.Leaked(len(found))
@@ -55,7 +54,7 @@ func (n *Node) WatchLeaks(ctx context.Context, l Leaks) {
 	}
 }
 
-// lasting is the number of keys without an expiry, of whatever kind.
+// lasting returns the number of keys without an expiry, of any kind.
 func (n *Node) lasting(ctx context.Context) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, max(n.opts.Timeout, time.Second))
 	defer cancel()
@@ -105,7 +104,7 @@ func (n *Node) searchLeaks(ctx context.Context, l Leaks) (found []string, err er
 	}
 }
 
-// leakPage returns the next cursor and resources.
+// leakPage searches one page of keys. It returns the next cursor and the resources found.
 func (n *Node) leakPage(ctx context.Context, cursor string, count int) ([]any, error) {
 	ctx, cancel := context.WithTimeout(ctx, max(n.opts.Timeout, time.Second))
 	defer cancel()

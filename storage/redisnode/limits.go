@@ -14,10 +14,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The limits of one reply. The largest reply of a sound node is a page of locks with
-// all their metadata, a few megabytes. The library allocates whatever length a reply
-// announces before its bytes have arrived, so without limits one line of a broken node
-// could end the whole service.
+// The limits of one reply. The largest reply of a sound node is a page of locks with all their metadata, a few
+// megabytes. The library allocates the length that a reply announces before its bytes arrive. Without limits,
+// one line of a broken node could therefore crash the whole service.
 const (
 	maxReplyBytes    = 64 << 20
 	maxReplyElements = 1 << 20
@@ -44,8 +43,8 @@ func limitedDialer(r *redis.Options) func(context.Context, string, string) (net.
 	}
 }
 
-// limited wraps a connection. A syscall.Conn stays one: the library uses that to check
-// a connection before it uses it again.
+// limited wraps a connection. If the connection is a syscall.Conn, so is the wrapper: the library uses that
+// interface to check a connection before reuse.
 func limited(conn net.Conn) net.Conn {
 	l := &limitedConn{Conn: conn}
 	if socket, ok := conn.(syscall.Conn); ok {
@@ -66,7 +65,7 @@ type limitedConn struct {
 	broken  bool
 }
 
-// Read returns what is within the limits.
+// Read returns bytes that are within the limits.
 func (c *limitedConn) Read(p []byte) (int, error) {
 	if c.broken {
 		return 0, errReplyLimit
@@ -86,9 +85,9 @@ func (c *limitedConn) Read(p []byte) (int, error) {
 // arrivedLimit is how long readArrived waits.
 const arrivedLimit = time.Millisecond
 
-// readArrived reads after the deadline what has arrived before it. A process that got no
-// processor time sees the deadline before it sees the reply, and the node is not to blame.
-// The library sets the deadline again for the next command.
+// readArrived reads bytes that arrived before the deadline, after the deadline. A process that was not
+// scheduled may see the deadline before it sees the reply, through no fault of the node. The library sets a
+// new deadline for the next command.
 func (c *limitedConn) readArrived(p []byte) (int, error) {
 	if err := c.SetReadDeadline(time.Now().Add(arrivedLimit)); err != nil {
 		return 0, err
@@ -96,13 +95,13 @@ func (c *limitedConn) readArrived(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// replyScanner follows a stream of RESP2 replies as far as their lengths.
+// replyScanner parses only the lengths in a stream of RESP2 replies.
 type replyScanner struct {
 	line     []byte // the beginning of a line whose end has not arrived
-	skip     int    // bytes of a string that have not arrived, its line end included
-	open     []int  // for each enclosing array: elements that have not arrived
-	bytes    int    // of the present reply
-	elements int    // of its arrays
+	skip     int    // bytes of a string that have not arrived, including its line end
+	open     []int  // for each enclosing array: the elements that have not arrived
+	bytes    int    // size of the present reply
+	elements int    // elements of all arrays in the present reply
 }
 
 // scan takes the next bytes and reports whether they are within the limits.
@@ -175,7 +174,7 @@ func (s *replyScanner) array(n int) {
 	s.open = append(s.open, n)
 }
 
-// ended counts an element of its array, and ends every array whose last it was.
+// ended counts an element of the innermost array. It closes every array that this element completes.
 func (s *replyScanner) ended() {
 	for last := len(s.open) - 1; last >= 0; last-- {
 		if s.open[last]--; s.open[last] > 0 {

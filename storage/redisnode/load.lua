@@ -2,8 +2,8 @@
 --
 -- KEYS  none
 -- ARGV  incarnation, epoch, counter TTL (ms), then for each resource:
---       resource counter owner grant remaining ttl note meta; owner "" for no lock
--- Reply "OK"; "RACED" if it is not the node that was staged
+--       resource counter owner grant remaining ttl note meta; owner "" if it is not locked
+-- Reply "OK"; "RACED" if the node is not the one that was staged
 local role, replid = replication()
 local state = redis.call('HMGET', STATE, 'staged', 'high_water')
 if role ~= 'master' or replid ~= ARGV[1] or state[1] ~= ARGV[2] then return 'RACED' end

@@ -1,4 +1,4 @@
--- Makes the recorded longest TTL at least this long (rule 13).
+-- Raises the recorded longest TTL to at least the given TTL (rule 13).
 --
 -- KEYS  none
 -- ARGV  cluster, TTL (ms)

@@ -14,7 +14,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// OwnKey is the key that a node of this service holds, and no other program's database.
+// OwnKey is a key that every node of this service holds and no other program's database has.
 const OwnKey = "fencelock"
 
 var errUnreadable = errors.New("the node sent a reply that cannot be read")
@@ -52,19 +52,19 @@ func (n *Node) Observe(ctx context.Context) (node.Observation, error) {
 	return seen, nil
 }
 
-// Prove writes the record as it is, unless the node has granted within so much time. It
-// finds a node whose memory or disk is full, or that lacks the replicas that it asks for.
+// Prove rewrites the record unchanged, unless the node has granted a lock in the last `within`. The write
+// fails on a node whose memory or disk is full, or that has fewer replicas than min-replicas-to-write demands.
 func (n *Node) Prove(ctx context.Context, within time.Duration) error {
 	return n.writes.Prove(ctx, within, func(ctx context.Context) error {
 		err := n.change(ctx, proveScript)
-		if what, _, cut := strings.Cut(fmt.Sprint(err), " script: "); cut { // the rest says where in the script
+		if what, _, cut := strings.Cut(fmt.Sprint(err), " script: "); cut { // the rest names the line of the script
 			err = errors.New(what)
 		}
 		return err
 	})
 }
 
-// marks reads also the secrets, and the map's name, epoch, floor and generation.
+// marks parses the marks. more holds the secrets and the map's name, epoch, floor and generation.
 func marks(highWater, maxTTL, bootstrapped any, more ...any) node.Marks {
 	return node.Marks{
 		HighWater:    fencing.Token(number(highWater)),
@@ -109,8 +109,8 @@ func ParseInfo(text string) map[string]string {
 	return info
 }
 
-// version names the node's program. Valkey also has a redis_version, which it is
-// compatible with.
+// version names the node's program. Valkey also reports a redis_version, the Redis version with which it is
+// compatible.
 func version(info map[string]string) string {
 	if valkey := info["valkey_version"]; valkey != "" {
 		return "Valkey " + valkey
@@ -118,7 +118,8 @@ func version(info map[string]string) string {
 	return "Redis " + info["redis_version"]
 }
 
-// Unfit says, of what INFO replies, why a node may not vote and what to change; "" if it may.
+// Unfit reads a reply of INFO. It returns why the node may not vote and what to change, or "" if the node may
+// vote.
 func Unfit(info map[string]string) string {
 	major, _, _ := strings.Cut(info["redis_version"], ".")
 	version, _ := strconv.Atoi(major)
@@ -135,8 +136,8 @@ func Unfit(info map[string]string) string {
 	return ""
 }
 
-// read calls a script that answers with want and at least so many values behind it, or
-// says that the node is not admitted or in another epoch. It returns the values.
+// read calls a script whose reply begins with want, and returns the values after want, at least as many as
+// values says. It returns an error if the node is not admitted or in another epoch.
 func (n *Node) read(ctx context.Context, s script, want string, values int, args ...any) ([]any, error) {
 	reply, err := s.call(ctx, n.client, append([]any{n.mark()}, args...)...).Slice()
 	switch {
@@ -168,8 +169,7 @@ func (n *Node) InstallEpoch(ctx context.Context, epoch node.Epoch) (node.Marks, 
 	return marks(reply[0], reply[1], reply[2], reply[3:8]...), nil
 }
 
-// exactAll parses numbers none of which may be broken: a token that is too low would be
-// granted twice.
+// exactAll parses numbers. It fails if any is broken, because a token that is too low would be granted twice.
 func exactAll(values []any) ([]fencing.Token, error) {
 	tokens := make([]fencing.Token, len(values))
 	for i, v := range values {
@@ -247,8 +247,8 @@ func (n *Node) Scan(ctx context.Context, prefix, cursor string, limit int) (reso
 	return resources, next, nil
 }
 
-// Servers lists the servers whose heartbeats have not expired. It visits all keys: only
-// operators ask.
+// Servers lists the servers whose heartbeats have not expired. It visits all keys, which is acceptable because
+// only operators call it.
 func (n *Node) Servers(ctx context.Context) (servers []string, err error) {
 	const prefix, visits = "s:", 1000
 	keys := n.client.Scan(ctx, 0, prefix+"*", visits).Iterator()
@@ -289,7 +289,7 @@ func (n *Node) RaiseMaxTTL(ctx context.Context, ttl time.Duration) error {
 // Time reads the server's clock.
 func (n *Node) Time(ctx context.Context) (time.Time, error) { return n.client.Time(ctx).Result() }
 
-// change calls a script that answers with one word.
+// change calls a script that replies with one word.
 func (n *Node) change(ctx context.Context, s script, args ...any) error {
 	reply, err := s.call(ctx, n.client, args...).Text()
 	switch {

@@ -5,12 +5,12 @@ import (
 	"strconv"
 )
 
-// The forms of MessagePack that vote.lua and this package exchange: arrays, strings and
-// whole numbers. They are written by hand: a library's values and reflection would cost every
-// request allocations, where this appends to a buffer that is used again.
+// The forms of MessagePack that vote.lua and this package exchange: arrays, strings and whole numbers. The
+// code is written by hand because a library, with its values and reflection, would allocate memory for every
+// request. This code appends to a reused buffer.
 
 const (
-	packSmall   = 0x80 // below: the number itself
+	packSmall   = 0x80 // a smaller byte is the number itself
 	packArray16 = 0xdc
 	packArray32 = 0xdd
 	packStr8    = 0xd9
@@ -21,13 +21,13 @@ const (
 	packInt64   = 0xd3
 )
 
-// packer writes one array of strings and numbers. It uses its memory again.
+// packer writes one array of strings and numbers. It reuses its memory.
 type packer struct {
 	buf []byte
 	n   uint32
 }
 
-// packerHead is the room for the array's length, which is known last.
+// packerHead is the space for the array's length, which is written last.
 const packerHead = 5
 
 func (p *packer) reset() {
@@ -64,7 +64,7 @@ func (p *packer) int(v int64) {
 	p.str(string(strconv.AppendInt(digits[:0], v, 10)))
 }
 
-// number writes a number as such.
+// number writes a number in binary.
 func (p *packer) number(v int64) {
 	p.n++
 	p.buf = binary.BigEndian.AppendUint64(append(p.buf, packInt64), uint64(v))
@@ -85,14 +85,14 @@ func (p *packer) head(size int) {
 	}
 }
 
-// bytes is the array, valid until reset.
+// bytes returns the array, valid until reset.
 func (p *packer) bytes() []byte {
 	binary.BigEndian.PutUint32(p.buf[1:packerHead], p.n)
 	return p.buf
 }
 
-// unpacker reads from the front of a text. After an error bad is set, and every further
-// read returns nothing.
+// unpacker reads from the front of a text. An error sets bad, and then every further read returns a zero
+// value.
 type unpacker struct {
 	rest string
 	bad  bool
@@ -128,7 +128,7 @@ func (u *unpacker) isArray() bool {
 	return !u.bad && u.rest != "" && (u.rest[0]&0xf0 == 0x90 || u.rest[0] == packArray16 || u.rest[0] == packArray32)
 }
 
-// number reads a whole number that is not negative; ok is false if there is none.
+// number reads a non-negative whole number; ok is false if the next value is something else.
 func (u *unpacker) number() (v int64, ok bool) {
 	if u.bad || u.rest == "" {
 		return 0, false

@@ -26,21 +26,21 @@ type Node struct {
 
 	queue  chan job
 	writes node.Writes
-	down   atomic.Pointer[error] // why operations fail unsent; nil while the node answers
+	down   atomic.Pointer[error] // why operations fail unsent; nil while the node responds
 	closed chan struct{}
 	once   sync.Once
 	done   sync.WaitGroup
 }
 
-// job is an operation with where its reply goes.
+// job is an operation and the sink that receives its reply.
 type job struct {
 	op    *node.Op
 	index int
 	sink  node.Sink
 }
 
-// Open makes a Node for an address as ParseAddr reads it, and starts its sender. It
-// does not wait for the server, which may be down now and later.
+// Open makes a Node for an address in the form of ParseAddr, and starts its sender. It does not wait for the
+// server, which may be down at any time.
 func Open(addr string, opts Options) (*Node, error) {
 	parsed, err := ParseAddr(addr)
 	if err != nil {
@@ -62,10 +62,10 @@ func Open(addr string, opts Options) (*Node, error) {
 // Name is host:port/database, without user or password.
 func (n *Node) Name() string { return n.name }
 
-// Join sets the cluster in which the node votes, before its first use.
+// Join sets the cluster in which the node votes. Call it before the node is used.
 func (n *Node) Join(c node.Cluster) { n.cluster = c }
 
-// Queue is the number of operations that wait to be sent, and its bound.
+// Queue returns the number of operations that wait to be sent, and its bound.
 func (n *Node) Queue() (length, bound int) { return len(n.queue), cap(n.queue) }
 
 // Close ends the sender and the connections. Operations that wait fail.
@@ -93,7 +93,7 @@ func (n *Node) Submit(op *node.Op, index int, sink node.Sink) {
 	}
 }
 
-// drainIfClosed fails what was queued after the sender had ended.
+// drainIfClosed fails operations that were queued after the sender ended.
 func (n *Node) drainIfClosed() {
 	select {
 	case <-n.closed:
@@ -102,7 +102,7 @@ func (n *Node) drainIfClosed() {
 	}
 }
 
-// reached reports whether the command may have reached the server.
+// reached reports whether a command that failed with err may have reached the server.
 func reached(err error) bool {
 	var op *net.OpError
 	switch {
@@ -112,7 +112,7 @@ func reached(err error) bool {
 	return true
 }
 
-// explain shortens a command's error to what an operator needs.
+// explain shortens a command's error to the part that an operator needs.
 func explain(err error) error {
 	var op *net.OpError
 	switch {
@@ -124,7 +124,7 @@ func explain(err error) error {
 	return err
 }
 
-// notConnected leaves out the name of the system call.
+// notConnected removes the name of the system call from an error.
 func notConnected(err error) error {
 	var call *os.SyscallError
 	switch {

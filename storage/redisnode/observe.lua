@@ -3,10 +3,10 @@
 -- KEYS  none
 -- ARGV  none
 -- Reply INFO of the sections server, memory, cluster and replication as one
---       text; the number of keys, 0 if there is nothing but the note of a
+--       text; the number of keys, 0 if the database is empty or holds only the note of a
 --       quarantine; then cluster, replid, epoch, bootstrapped, max_ttl, high_water,
---       staged, note, secrets, map, map_epoch, floor and generation, each false if missing; and 1 if
---       the gate is open.
+--       staged, note, secrets, map, map_epoch, floor and generation, each false if missing;
+--       and 1 if the gate is open.
 local info = {}
 for _, section in ipairs({ 'server', 'memory', 'cluster', 'replication' }) do
   info[#info + 1] = redis.call('INFO', section)

@@ -7,7 +7,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// op writes an operation as vote.lua reads it.
+// op writes an operation in the form that vote.lua reads.
 func (p *packer) op(op *node.Op) {
 	switch op.Kind {
 	case node.OpAcquire:
@@ -63,8 +63,8 @@ func (p *packer) owned(kind string, op *node.Op) {
 	p.number(int64(op.Token))
 }
 
-// acquire writes an acquire without a ticket with the lock's record but for the grant, so
-// that the script has nothing to put together.
+// acquire writes an acquire without a ticket. It writes the lock's whole record except the grant, so that the
+// script only has to prepend the grant.
 func (p *packer) acquire(op *node.Op) {
 	var digits [20]byte
 	ttl := string(strconv.AppendInt(digits[:0], op.TTL.Milliseconds(), 10))
@@ -87,7 +87,7 @@ func (p *packer) acquire(op *node.Op) {
 	}
 }
 
-// release writes how the record begins that it nearly always finds.
+// release writes the expected beginning of the lock's record, which nearly always matches.
 func (p *packer) release(op *node.Op) {
 	var digits [20]byte
 	p.of("r", op)

@@ -20,33 +20,36 @@ import (
 
 // Options tune a Node. The zero value of a field takes its default.
 type Options struct {
-	// Timeout bounds a batch: connecting, sending and the reply. Default 200ms. After it
-	// the connection is closed, and operations fail unsent until the node answers a ping.
+	// Timeout bounds a batch: connecting, sending and the reply. Default 200ms. After a timeout the connection
+	// is closed, and operations fail unsent until the node responds to a ping.
 	Timeout time.Duration
-	// CounterTTL is how long a counter stays without use, at least half of it after the
-	// grant of a lease longer than a thousandth of it; default 24h. It must be longer
-	// than any TTL, so that a counter does not expire before its lock.
+	// CounterTTL is how long an unused counter is kept; default 24h. After the grant of a lease longer than a
+	// thousandth of CounterTTL, the counter is kept for at least half of CounterTTL. It must be longer than
+	// any TTL, so that a counter does not expire before its lock.
 	CounterTTL time.Duration
-	// Queue bounds the operations that wait for the node; default 8192. An operation
-	// above the bound fails at once with node.ErrQueueFull.
+	// Queue bounds the operations that wait for the node; default 8192. When the queue is full, further
+	// operations fail at once with node.ErrQueueFull.
 	Queue int
 	// Batch bounds the operations of one script call; default 256.
 	Batch  int
 	Logger *slog.Logger // default discards
-	// Meters returns the Meter of the node of that name; default none.
+	// Meters returns the Meter of the node with that name; default none.
 	Meters func(node string) Meter
+	// Credentials, if not nil, returns the user and the password of each new connection, instead of
+	// those of the URL; "" for the URL's. It is called from several goroutines and must not block.
+	Credentials func() (user, password string)
 }
 
 // Meter receives the node's statistics. Its methods are called from several goroutines
 // and must not block.
 type Meter interface {
-	// Batch is called after each script call, also one that failed.
+	// Batch is called after each script call, including failed calls.
 	Batch(operations int, took time.Duration, failed bool)
-	// Memory is called after each Observe: bytes that the server uses, and its limit, 0
-	// without one.
+	// Memory is called after each Observe with the bytes that the server uses and its limit (0 if it has
+	// none).
 	Memory(used, limit int64)
-	// Miscounted is called after a script call with another number of replies than operations:
-	// the node is not what it should be, and the call counts as failed.
+	// Miscounted is called after a script call that returned a wrong number of replies. Such a node is broken,
+	// and the call counts as failed.
 	Miscounted(operations, replies int)
 	// Leaked is called after each search for locks without an expiry, with their number.
 	Leaked(locks int)
@@ -79,16 +82,16 @@ func ParseAddr(addr string) (*redis.Options, error) {
 	}
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
-		return nil, fmt.Errorf("node address %q: want host:port, or a redis:// or rediss:// URL", Redact(addr))
+		return nil, fmt.Errorf("node address %q: want host:port, or a redis:// or rediss:// URL", redact(addr))
 	}
 	if !isPort(port) || host == "" || strings.Contains(host, "@") {
-		return nil, fmt.Errorf("node address %q: want a host and a port from 1 to 65535, or a URL where there is a password", Redact(addr))
+		return nil, fmt.Errorf("node address %q: want a host and a port from 1 to 65535, or a URL where there is a password", redact(addr))
 	}
 	return &redis.Options{Addr: addr}, nil
 }
 
-// Redact removes user and password from an address.
-func Redact(addr string) string {
+// redact removes user and password from an address.
+func redact(addr string) string {
 	scheme, rest, isURL := strings.Cut(addr, "://")
 	if !isURL {
 		scheme, rest = "", addr
@@ -116,16 +119,16 @@ func parseURL(addr string) (*redis.Options, error) {
 			return opts, useFiles(opts, files)
 		}
 	}
-	return nil, fmt.Errorf("node address %s: want redis:// or rediss://user:password@host:port/database, with %%XX for special characters in the password", Redact(addr))
+	return nil, fmt.Errorf("node address %s: want redis:// or rediss://user:password@host:port/database, with %%XX for special characters in the password", redact(addr))
 }
 
-// cutFiles removes the options of a URL that name files of TLS: the library has none such.
+// cutFiles removes from a URL the options that name TLS files, which the library does not have.
 func cutFiles(addr string) (rest string, files url.Values) {
 	files = make(url.Values)
 	rest, query, _ := strings.Cut(addr, "?")
 	options, err := url.ParseQuery(query)
 	if err != nil {
-		return addr, files // for the library to refuse
+		return addr, files // the library will refuse it
 	}
 	for _, name := range []string{"ca", "cert", "key"} {
 		if options.Has(name) {
@@ -157,13 +160,13 @@ func useFiles(opts *redis.Options, files url.Values) error {
 	return nil
 }
 
-// clientOptions switches off whatever could repeat a script, outlast its time limit or
-// add commands of the library's own.
+// clientOptions switches off every feature of the library that could repeat a script, outlast its time limit
+// or send commands of its own.
 func clientOptions(r *redis.Options, o Options) *redis.Options {
 	r.MaxRetries = -1 // rule 3: a script is never sent twice
 	r.ContextTimeoutEnabled = true
 	r.Protocol = 2
-	r.DialTimeout = max(o.Timeout, time.Second) // the batch's own limit is in its context
+	r.DialTimeout = max(o.Timeout, time.Second) // the context carries the batch's own limit
 	r.DialerRetries = 1
 	r.ReadTimeout = max(o.Timeout, 5*time.Second)
 	r.WriteTimeout = r.ReadTimeout
@@ -174,6 +177,7 @@ func clientOptions(r *redis.Options, o Options) *redis.Options {
 	r.DisableIdentity = true
 	r.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	r.Dialer = limitedDialer(r)
+	r.CredentialsProvider = o.Credentials
 	return r
 }
 
@@ -182,9 +186,8 @@ var (
 	_ node.Clocked = (*Node)(nil)
 )
 
-// LogLibrary makes the Redis library log to logger, at the debug level: the nodes'
-// states say more about connections. The library has one logger for the whole process,
-// so a program calls this at its start.
+// LogLibrary makes the Redis library log to logger, at the debug level: the nodes' states describe connections
+// better. The library has one logger for the whole process, so a program calls this when it starts.
 func LogLibrary(logger *slog.Logger) { redis.SetLogger(libraryLog{logger}) }
 
 type libraryLog struct{ *slog.Logger }

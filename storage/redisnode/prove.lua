@@ -1,4 +1,4 @@
--- Writes what is there already, which a node that takes no writes refuses.
+-- Rewrites a stored value unchanged. A node that cannot write refuses.
 --
 -- KEYS  none
 -- ARGV  none

@@ -1,5 +1,5 @@
--- Begins the quarantine of a node that is not admitted: stores the note, unless there
--- is one (rule 13). FLUSHALL and an admission delete the note.
+-- Begins the quarantine of a node that is not admitted: stores the note, unless it has a note already (rule
+-- 13). FLUSHALL and an admission delete the note.
 --
 -- KEYS  none
 -- ARGV  cluster, note

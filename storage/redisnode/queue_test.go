@@ -19,7 +19,7 @@ import (
 func (q *quorum) waitFor(ctx context.Context, resource, holder string, wait time.Duration) chan result {
 	out := make(chan result, 1)
 	go func() {
-		lease, err := q.Acquire(ctx, lockcore.AcquireRequest{Resource: resource, Holder: holder, Wait: wait})
+		lease, err := q.Acquire(ctx, lockcore.Request{Resource: resource, Holder: holder, Wait: wait})
 		out <- result{lease: lease, err: err, at: time.Now()}
 	}()
 	return out
@@ -50,7 +50,7 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 	t.Parallel()
 	q := startQuorum(t, 5, longTTL)
 	q.awaitVoting(t, 5)
-	lease, err := q.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r"})
+	lease, err := q.Acquire(t.Context(), lockcore.Request{Resource: "r"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 		waiters[i] = q.waitFor(t.Context(), "r", fmt.Sprint("w", i), 20*time.Second)
 		q.awaitWaiting(t, "r", i+1)
 	}
-	if _, err := q.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r"}); !errors.Is(err, lockcore.ErrHeld) {
+	if _, err := q.Acquire(t.Context(), lockcore.Request{Resource: "r"}); !errors.Is(err, lockcore.ErrHeld) {
 		t.Fatal(err)
 	}
 	last := lease
@@ -83,7 +83,7 @@ func TestWaitTimesOutAndDequeues(t *testing.T) {
 	t.Parallel()
 	q := startQuorum(t, 3, longTTL)
 	q.awaitVoting(t, 3)
-	lease, err := q.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", Holder: "first"})
+	lease, err := q.Acquire(t.Context(), lockcore.Request{Resource: "r", Holder: "first"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func TestHotResource(t *testing.T) {
 		q := qs[i%len(qs)]
 		wg.Go(func() {
 			for range each {
-				lease, err := q.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "hot", Wait: time.Minute})
+				lease, err := q.Acquire(t.Context(), lockcore.Request{Resource: "hot", Wait: time.Minute})
 				if err == nil {
 					err = q.Release(t.Context(), lease.ID)
 				}
@@ -175,7 +175,7 @@ func TestOrderOverServers(t *testing.T) {
 		wg.Go(func() {
 			for range each {
 				arrived := time.Now()
-				lease, err := qs[i%len(qs)].Acquire(t.Context(), lockcore.AcquireRequest{Resource: "hot", Wait: time.Minute})
+				lease, err := qs[i%len(qs)].Acquire(t.Context(), lockcore.Request{Resource: "hot", Wait: time.Minute})
 				if err != nil {
 					t.Error(err)
 					return
@@ -221,7 +221,7 @@ func TestFindingOnesOwnLeaseDequeues(t *testing.T) {
 	q.awaitVoting(t, 3)
 	other := joinQuorum(t, q.servers, longTTL)
 	other.awaitVoting(t, 3)
-	first, err := q.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r"})
+	first, err := q.Acquire(t.Context(), lockcore.Request{Resource: "r"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +229,7 @@ func TestFindingOnesOwnLeaseDequeues(t *testing.T) {
 	var members [2]string
 	for i, at := range []*quorum{q, other} {
 		go func() {
-			lease, err := at.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", Wait: 20 * time.Second, IdempotencyKey: "key"})
+			lease, err := at.Acquire(t.Context(), lockcore.Request{Resource: "r", Wait: 20 * time.Second, IdempotencyKey: "key"})
 			twins <- result{lease: lease, err: err}
 		}()
 		q.awaitWaiting(t, "r", 1)
@@ -255,7 +255,7 @@ func TestFindingOnesOwnLeaseDequeues(t *testing.T) {
 	if err := q.Release(t.Context(), a.lease.ID); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := q.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r"}); err != nil {
+	if _, err := q.Acquire(t.Context(), lockcore.Request{Resource: "r"}); err != nil {
 		t.Fatal("a free resource without a queue:", err)
 	}
 }
@@ -266,7 +266,7 @@ func TestLateTicketIsDequeued(t *testing.T) {
 	t.Parallel()
 	q := startQuorum(t, 3, longTTL)
 	q.awaitVoting(t, 3)
-	first, err := q.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r"})
+	first, err := q.Acquire(t.Context(), lockcore.Request{Resource: "r"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -288,7 +288,7 @@ func TestLateTicketIsDequeued(t *testing.T) {
 		t.Fatal(err)
 	}
 	testenv.Eventually(t, 5*time.Second, func() error {
-		_, err := q.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r"})
+		_, err := q.Acquire(t.Context(), lockcore.Request{Resource: "r"})
 		return err
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/servicetest"
 	"github.com/fencelock/fencelock/lockcore/sets"
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
@@ -18,6 +19,7 @@ import (
 // quorum is a Locker over real Redis servers.
 type quorum struct {
 	*sets.Locker
+	servicetest.ByID
 	servers []*testenv.Redis
 	nodes   []node.Node
 }
@@ -60,7 +62,7 @@ func joinQuorumWith(t *testing.T, servers []*testenv.Redis, opts redisnode.Optio
 	if err != nil {
 		t.Fatal(err)
 	}
-	q.Locker = locker
+	q.Locker, q.ByID = locker, servicetest.ByID{Calls: locker}
 	ctx, cancel := context.WithCancel(context.Background())
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); _ = locker.Run(ctx) }()
@@ -84,7 +86,7 @@ func (q *quorum) awaitVoting(t *testing.T, n int) {
 func (q *quorum) take(t *testing.T, resource string) (lease lockcore.Lease) {
 	t.Helper()
 	testenv.Eventually(t, 10*time.Second, func() (err error) {
-		lease, err = q.Acquire(t.Context(), lockcore.AcquireRequest{Resource: resource, Holder: "test"})
+		lease, err = q.Acquire(t.Context(), lockcore.Request{Resource: resource, Holder: "test"})
 		if err != nil && !errors.Is(err, lockcore.ErrNoQuorum) && !errors.Is(err, lockcore.ErrHeld) {
 			t.Fatalf("acquire %s: %v", resource, err)
 		}
@@ -117,7 +119,7 @@ func TestQuorumLife(t *testing.T) {
 			q := startQuorum(t, n, func(c *sets.Config) { c.MaxTTL, c.NodeTimeout = time.Minute, 6*time.Second }) // nothing here takes long
 			q.awaitVoting(t, n)
 			lease := q.take(t, "orders/42")
-			_, err := q.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "orders/42"})
+			_, err := q.Acquire(t.Context(), lockcore.Request{Resource: "orders/42"})
 			var held *lockcore.HeldError
 			if !errors.As(err, &held) || held.Holder != "test" || held.Token != lease.Token {
 				t.Fatalf("second acquire: %v", err)

@@ -10,8 +10,8 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// parseAnswer reads vote.lua's answer to one operation: a number for a grant as it was
-// asked for, a string, or for a read an array of the string and the queue.
+// parseAnswer reads vote.lua's reply to one operation. A number is a grant with the requested TTL. Other
+// replies are a string, or for a read an array of the string and the queue.
 func parseAnswer(u *unpacker, op *node.Op) node.Reply {
 	if grant, ok := u.number(); ok {
 		return grantFor(op, grant)
@@ -21,7 +21,7 @@ func parseAnswer(u *unpacker, op *node.Op) node.Reply {
 	}
 	parts := u.array()
 	reply := parseReply(u.str())
-	if reply.Outcome == node.Held { // a read asked whether the resource is locked
+	if reply.Outcome == node.Held { // a read reports whether the resource is locked
 		reply.Outcome = node.Granted
 	}
 	waiting, err := strconv.Atoi(u.str())
@@ -39,7 +39,7 @@ func parseAnswer(u *unpacker, op *node.Op) node.Reply {
 	return reply
 }
 
-// grantFor is the reply to an acquire that got its TTL, or to a release.
+// grantFor is the reply to a release, or to an acquire that got its full TTL.
 func grantFor(op *node.Op, grant int64) node.Reply {
 	if grant < 0 || grant > int64(fencing.MaxToken) {
 		return unreadable("")
@@ -63,7 +63,7 @@ func parseTicket(member string) (t node.Ticket) {
 	return t
 }
 
-// parseReply reads one string of the answer; vote.lua describes its forms.
+// parseReply reads one string of the reply; vote.lua describes its forms.
 func parseReply(text string) node.Reply {
 	if text == "" {
 		return unreadable(text)
@@ -105,7 +105,7 @@ func parseReply(text string) node.Reply {
 }
 
 func unreadable(text string) node.Reply {
-	const shown = 1 // never more: the text may contain an owner
+	const shown = 1 // only the first byte is shown: the text may contain an owner
 	return node.Reply{Err: fmt.Errorf("the node sent a reply that cannot be read: %.*q…", shown, text), Sent: true}
 }
 
@@ -134,20 +134,21 @@ func (f *fields) number() int64 {
 	return n
 }
 
-func (f *fields) tail() string          { return f.rest } // a call, so that it is evaluated after the fields before it
+func (f *fields) tail() string          { return f.rest } // a call, so that Go evaluates it after the fields before it
 func (f *fields) token() fencing.Token  { return fencing.Token(f.number()) }
 func (f *fields) millis() time.Duration { return inMillis(f.number()) }
 
-// inMillis is a duration of milliseconds, within 0 and a year whatever a broken node sends.
+// inMillis converts milliseconds to a duration. It limits the value to between 0 and a year, whatever a broken
+// node sends.
 func inMillis(n int64) time.Duration {
 	const year = 365 * 24 * time.Hour
 	return time.Duration(min(max(n, 0), year.Milliseconds())) * time.Millisecond
 }
 
-// millis is a duration in milliseconds, as scripts take it.
+// millis formats a duration in milliseconds, the unit of the scripts.
 func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
-// exact parses a number as scripts send it: 0 to fencing.MaxToken.
+// exact parses a number that a script sends: 0 to fencing.MaxToken.
 func exact(text string) (int64, bool) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 || n > int64(fencing.MaxToken) {

@@ -17,7 +17,7 @@ import (
 //go:embed *.lua
 var sources embed.FS
 
-// The scripts: each is the file of that name behind the constants and gate.lua.
+// The scripts. Each consists of the constants, gate.lua and the file with the script's name.
 var (
 	voteScript         = newScript("vote")
 	observeScript      = newScript("observe")
@@ -37,7 +37,7 @@ var (
 	receiveScript      = newScript("receive")
 )
 
-// script is one Lua file, ready to call.
+// script is one Lua file with its prelude.
 type script struct {
 	body string
 	args []any // "EVALSHA", its hash, "0": the head of every call
@@ -52,26 +52,26 @@ func newScript(name string) script {
 func source(name string) string {
 	text, err := sources.ReadFile(name + ".lua")
 	if err != nil {
-		panic(err) // it is embedded
+		panic(err) // the file is embedded, so it is always there
 	}
 	return string(text)
 }
 
-// constants are what the scripts share with every other node, in Lua.
+// constants defines, in Lua, the constants that the scripts share with all other kinds of node.
 func constants() string {
 	return fmt.Sprintf("local MAX_TOKEN, MAX_SHOWN, MAX_ATTEMPTS = %d, %d, %d\n", fencing.MaxToken, node.MaxShown, node.MaxAttempts) +
-		fmt.Sprintf("local TICKET_TTL, ENQUEUED_TTL, MAX_TOKENS_AHEAD = %s, %s, %d\n",
-			millis(node.TicketTTL), millis(node.EnqueuedTTL), node.MaxTokensAhead)
+		fmt.Sprintf("local TICKET_TTL, ENQUEUED_TTL, ENQUEUED_AGAIN, MAX_TOKENS_AHEAD = %s, %s, %s, %d\n",
+			millis(node.TicketTTL), millis(node.EnqueuedTTL), millis(node.EnqueuedAgain), node.MaxTokensAhead)
 }
 
-// caller is a client of the library, or one connection.
+// caller is a client of the library, or a single connection.
 type caller interface {
 	Process(ctx context.Context, cmd redis.Cmder) error
 	ScriptLoad(ctx context.Context, script string) *redis.StringCmd
 }
 
-// run calls the script. A node that does not know it has run nothing: the script is
-// loaded and called again. (The script cache proves nothing about the node: the gate does.)
+// run calls the script. A node that lacks the script has executed nothing, so run loads it and calls it again.
+// (A cached script proves nothing about the node; the gate does.)
 func (s script) run(ctx context.Context, client caller, args []any) *redis.Cmd {
 	cmd := redis.NewCmd(ctx, args...)
 	if err := client.Process(ctx, cmd); err == nil || !redis.HasErrorPrefix(err, "NOSCRIPT") {
@@ -86,7 +86,7 @@ func (s script) run(ctx context.Context, client caller, args []any) *redis.Cmd {
 	return cmd
 }
 
-// call runs the script with these arguments.
+// call runs the script with the given arguments.
 func (s script) call(ctx context.Context, client *redis.Client, args ...any) *redis.Cmd {
 	return s.run(ctx, client, append(slices.Clip(s.args), args...))
 }

@@ -14,8 +14,8 @@ import (
 // probePause is the time between two pings of a node that failed.
 const probePause = 20 * time.Millisecond
 
-// send is the node's only sender: it sends what is queued as one script call, again and
-// again until the node is closed.
+// send is the node's only sender. In a loop, it sends all queued operations as one script call, until the node
+// is closed.
 func (n *Node) send() {
 	b := &batch{node: n, jobs: make([]job, 0, n.opts.Batch)}
 	defer b.disconnect()
@@ -33,8 +33,8 @@ func (n *Node) send() {
 	}
 }
 
-// awaitAnswer pings a node that failed until it answers. Meanwhile every operation fails
-// at once, unsent, instead of waiting for the time limit, one batch after another.
+// awaitAnswer pings a failed node until it responds. Meanwhile every operation fails at once, unsent.
+// Otherwise one batch after another would wait for the time limit.
 func (n *Node) awaitAnswer(cause error) {
 	why := fmt.Errorf("%w: %w", node.ErrNodeDown, explain(cause))
 	n.down.Store(&why)
@@ -55,7 +55,7 @@ func (n *Node) awaitAnswer(cause error) {
 	}
 }
 
-// drain fails what is queued.
+// drain fails all queued operations.
 func (n *Node) drain(why error) {
 	for {
 		select {
@@ -67,25 +67,25 @@ func (n *Node) drain(why error) {
 	}
 }
 
-// batch is one script call in the making. It uses its memory again.
+// batch is one script call in preparation. It reuses its memory.
 type batch struct {
 	node    *Node
 	jobs    []job
-	patient bool // all of jobs are
+	patient bool // all jobs are patient
 	args    []any
 	ops     packer
 	epoch   node.Epoch
 	byMap   string // the name of the map by which all votes of the call are counted
 
-	conn  *redis.Conn // which the sender keeps; nil for none
-	used  time.Time   // when conn got its last answer
+	conn  *redis.Conn // the connection that the sender keeps; nil if it keeps none
+	used  time.Time   // when conn last got a reply
 	limit deadline
 }
 
-// patience is for how long a batch of nothing but patient operations waits for another one.
+// patience is how long a batch of only patient operations waits for more operations.
 const patience = time.Millisecond
 
-// collect gathers the first job and what is queued behind it.
+// collect gathers the first job and the jobs that are queued behind it.
 func (b *batch) collect(first job) {
 	b.jobs, b.patient = b.jobs[:0], true
 	b.take(first)
@@ -108,8 +108,7 @@ func (b *batch) collect(first job) {
 	}
 }
 
-// gather takes what is queued. It yields before, so that callers which are about to submit
-// get into this batch.
+// gather takes the queued jobs. It yields first, so that callers that are about to submit get into this batch.
 func (b *batch) gather() {
 	for grown := 0; grown < len(b.jobs) && len(b.jobs) < b.node.opts.Batch; {
 		grown = len(b.jobs)
@@ -118,7 +117,7 @@ func (b *batch) gather() {
 	}
 }
 
-// takeQueued takes what is queued, up to a full batch.
+// takeQueued takes queued jobs until the batch is full.
 func (b *batch) takeQueued() {
 	for len(b.jobs) < b.node.opts.Batch {
 		select {
@@ -153,9 +152,8 @@ func (b *batch) run() error {
 	return nil
 }
 
-// cut takes the jobs of one call from the front: those whose deadline has not passed, and whose
-// epoch and map are the same if their kinds have any: no operation gets those of another one. It
-// answers those that are too late.
+// cut takes from the front the jobs that can share one call: their deadlines have not passed, and those that
+// need an epoch or a map have the same one. Jobs whose deadline has passed fail here.
 func (b *batch) cut(jobs []job) (now, rest []job) {
 	b.epoch, b.byMap = 0, ""
 	epochal, mapped := false, false
@@ -182,7 +180,7 @@ func (b *batch) cut(jobs []job) (now, rest []job) {
 	return kept, nil
 }
 
-// call sends one script call and delivers its replies.
+// call makes one script call and delivers its replies.
 func (b *batch) call(jobs []job) error {
 	b.args = append(append(b.args[:0], voteScript.args...), b.node.mark(), int64(b.epoch), millis(b.node.opts.CounterTTL), b.byMap, b.ops.bytes())
 	began := time.Now()
@@ -220,13 +218,13 @@ func (b *batch) call(jobs []job) error {
 	return nil
 }
 
-// restTime is how long the sender keeps a connection that it does not use: shorter than a
-// restart of the server takes. The library's pool looks whether a connection is open before
-// it gives one, which is a system call that a batch behind another does not need.
+// restTime is how long the sender keeps an unused connection: less time than a server needs to restart. The
+// library's pool checks whether a connection is open before it hands it out. A batch that directly follows
+// another does not need this system call.
 const restTime = 5 * time.Millisecond
 
-// send sends the arguments over the sender's connection, or over one of the pool, which
-// the sender keeps then.
+// send sends the arguments over the sender's connection. If the sender has none, it takes one from the pool
+// and keeps it.
 func (b *batch) send(now time.Time) (string, error) {
 	timeout := b.node.opts.Timeout
 	if b.conn != nil && now.Sub(b.used) < restTime {
@@ -243,13 +241,13 @@ func (b *batch) send(now time.Time) (string, error) {
 // disconnect gives the connection back to the pool, which closes it after an error.
 func (b *batch) disconnect() {
 	if b.conn != nil {
-		_ = b.conn.Close() // nothing of it is needed any more
+		_ = b.conn.Close() // the connection is not used again, so its error changes nothing
 		b.conn = nil
 	}
 }
 
-// deadline is a context without a timer. It does for a connection that is there: the
-// library sets the deadline on that.
+// deadline is a context without a timer. This suffices for an open connection, because the library sets the
+// deadline on the connection itself.
 type deadline struct {
 	context.Context
 	at time.Time

@@ -10,6 +10,7 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/servicetest"
 	"github.com/fencelock/fencelock/lockcore/sets"
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
@@ -23,10 +24,11 @@ func TestSetsShareTheResources(t *testing.T) {
 	for _, s := range servers {
 		nodes = append(nodes, []node.Node{openNode(t, s.Addr(), redisnode.Options{Timeout: time.Second, CounterTTL: time.Hour})})
 	}
-	all, err := sets.New(sets.Config{MaxTTL: 10 * time.Second, NodeTimeout: time.Second, WatchInterval: 20 * time.Millisecond, New: true}, nodes...)
+	locker, err := sets.New(sets.Config{MaxTTL: 10 * time.Second, NodeTimeout: time.Second, WatchInterval: 20 * time.Millisecond, New: true}, nodes...)
 	if err != nil {
 		t.Fatal(err)
 	}
+	all := quorum{Locker: locker, ByID: servicetest.ByID{Calls: locker}}
 	ctx, cancel := context.WithCancel(context.Background())
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); _ = all.Run(ctx) }()
@@ -41,7 +43,7 @@ func TestSetsShareTheResources(t *testing.T) {
 	var names []string
 	for i := range n {
 		names = append(names, fmt.Sprint("r", i))
-		if _, err := all.Acquire(t.Context(), lockcore.AcquireRequest{Resource: names[i]}); err != nil {
+		if _, err := all.Acquire(t.Context(), lockcore.Request{Resource: names[i]}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -53,7 +55,7 @@ func TestSetsShareTheResources(t *testing.T) {
 	}
 	seen := make(map[string]bool)
 	for cursor := ""; ; {
-		page, err := all.List(t.Context(), lockcore.ListRequest{Prefix: "r", Limit: 7, Cursor: cursor})
+		page, err := all.List(t.Context(), lockcore.ListRequest{Caller: lockcore.Everyone, Prefix: "r", Limit: 7, Cursor: cursor})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -67,7 +69,7 @@ func TestSetsShareTheResources(t *testing.T) {
 	if len(seen) != n {
 		t.Fatalf("%d of %d locks listed", len(seen), n)
 	}
-	bundle, err := all.Acquire(t.Context(), lockcore.AcquireRequest{Resources: []string{"a", "b", "c", "d", "e", "f"}})
+	bundle, err := all.Acquire(t.Context(), lockcore.Request{Resources: []string{"a", "b", "c", "d", "e", "f"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +79,7 @@ func TestSetsShareTheResources(t *testing.T) {
 	servers[0].Kill()
 	served := 0
 	for i := range n {
-		_, err := all.Acquire(t.Context(), lockcore.AcquireRequest{Resource: fmt.Sprint("new", i)})
+		_, err := all.Acquire(t.Context(), lockcore.Request{Resource: fmt.Sprint("new", i)})
 		switch {
 		case err == nil:
 			served++

@@ -2,12 +2,12 @@
 --
 -- KEYS  none
 -- ARGV  cluster, incarnation, epoch, bootstrapped, floor, "1" if the database must be
---       empty, and the note of its quarantine, "" without one; for a node that is
+--       empty, and the note of its quarantine ("" if it has none); for a node that is
 --       admitted in an epoch smaller than bootstrapped, "missed" and that epoch;
 --       "+" if a map is to be installed, else ""
--- Reply "OK", and the note is stored; "RACED" if it is another incarnation, not a
---       master, admitted in an epoch that is not smaller, has another note, or is staged
---       under a larger epoch; "FOREIGN" if the database is not this cluster's
+-- Reply "OK", and the note is stored; "RACED" if the node has another incarnation, is not a
+--       master, is admitted in an epoch that is not smaller, has another note, or is staged
+--       under a larger epoch; "FOREIGN" if the database belongs to another cluster
 local role, replid = replication()
 if role ~= 'master' or replid ~= ARGV[2] then return 'RACED' end
 local free = blank(redis.call('DBSIZE'))

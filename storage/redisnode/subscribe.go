@@ -18,7 +18,7 @@ const (
 	pingAfter = 5 * time.Second
 )
 
-// Subscribe notifies w of the server's tickets whose place is first, on one connection.
+// Subscribe notifies w when a ticket of the server becomes first in its queue. It uses one connection.
 func (n *Node) Subscribe(ctx context.Context, server string, w node.Listener) {
 	n.subscribe(ctx, "fencelock:wake:"+server, func(message any) {
 		switch message := message.(type) {
@@ -32,8 +32,8 @@ func (n *Node) Subscribe(ctx context.Context, server string, w node.Listener) {
 	})
 }
 
-// parseWake reads what vote.lua publishes: the length of the resource's name, the name
-// and the ticket, separated by blanks.
+// parseWake reads a message that vote.lua publishes: the length of the resource's name, the name and the
+// ticket, separated by blanks.
 func parseWake(payload string) (resource string, t node.Ticket, ok bool) {
 	size, rest, _ := strings.Cut(payload, " ")
 	n, err := strconv.Atoi(size)
@@ -43,17 +43,17 @@ func parseWake(payload string) (resource string, t node.Ticket, ok bool) {
 	return rest[:n], parseTicket(rest[n+1:]), true
 }
 
-// topicChannel is the channel of a topic. It names the cluster, since databases share
-// all channels of a server.
+// topicChannel is the channel of a topic. It names the cluster, because all databases of a Redis server share
+// their channels.
 func (n *Node) topicChannel(topic string) string { return "fencelock:" + topic + ":" + n.mark() }
 
-// Tell sends a message to all servers of the cluster that hear the topic now.
+// Tell sends a message to all servers of the cluster that are listening to the topic.
 func (n *Node) Tell(ctx context.Context, topic, message string) error {
 	return n.client.Publish(ctx, n.topicChannel(topic), message).Err()
 }
 
-// Hear calls heard for every message of a topic until ctx ends, on one connection.
-// Messages that are sent while that is down are lost.
+// Hear calls heard for every message of a topic until ctx ends, on one connection. Messages that are sent
+// while the connection is down are lost.
 func (n *Node) Hear(ctx context.Context, topic string, heard func(message string)) {
 	n.subscribe(ctx, n.topicChannel(topic), func(message any) {
 		if message, ok := message.(*redis.Message); ok {
@@ -62,8 +62,7 @@ func (n *Node) Hear(ctx context.Context, topic string, heard func(message string
 	})
 }
 
-// subscribe calls take for everything that comes on the channel until ctx ends, and
-// reconnects by itself.
+// subscribe calls take for every message on the channel until ctx ends, and reconnects by itself.
 func (n *Node) subscribe(ctx context.Context, channel string, take func(message any)) {
 	for ctx.Err() == nil {
 		n.listen(ctx, channel, take)
@@ -71,8 +70,8 @@ func (n *Node) subscribe(ctx context.Context, channel string, take func(message 
 	}
 }
 
-// listen returns when the subscription breaks. It pings an idle connection, so that one
-// that was cut off without notice is found broken.
+// listen returns when the subscription breaks. It pings an idle connection, to notice that it was cut off
+// silently.
 func (n *Node) listen(ctx context.Context, channel string, take func(message any)) {
 	sub := n.client.Subscribe(ctx, channel)
 	defer func() { _ = sub.Close() }()
@@ -93,8 +92,8 @@ func (n *Node) listen(ctx context.Context, channel string, take func(message any
 	}
 }
 
-// receive waits for a message. The library panics over one that it does not expect,
-// which a broken node may send.
+// receive waits for a message. The library panics on an unexpected message, which a broken node may send, so
+// receive turns the panic into an error.
 func receive(ctx context.Context, sub *redis.PubSub) (message any, err error) {
 	defer func() {
 		if recover() != nil {
@@ -104,7 +103,7 @@ func receive(ctx context.Context, sub *redis.PubSub) (message any, err error) {
 	return sub.ReceiveTimeout(ctx, pingAfter)
 }
 
-// pause waits; it returns false if ctx ended before.
+// pause waits for d; it returns false if ctx ended first.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

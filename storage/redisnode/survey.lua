@@ -1,4 +1,4 @@
--- One page of the locks of an admitted node: of a survey (rule 21), or of a listing.
+-- One page of the locks of an admitted node, for a survey (rule 21) or a listing.
 --
 -- KEYS  none
 -- ARGV  cluster, epoch ("" for a listing: any), SCAN cursor, MATCH pattern, COUNT

@@ -11,8 +11,8 @@
 --       w lock owner ttl attempt scope meta id server arrival holder keyed   acquire with a ticket; keyed "1" or ""
 --       c lock owner token attempt            confirm
 --       e lock owner token ttl attempt        extend
---       r lock token front server             release; the record begins with front if the grant is the token and the owner this one;
---                                             server asks for the lock right behind it, if not ""
+--         r lock token front server             release; front is how the record begins if the grant is the token and the owner
+--                                               matches; if server is not "", it acquires the lock right after this release
 --       k lock owner token ttl                release-after; ttl 0 for a release
 --       b lock token                          break
 --       t lock owner attempt above            retract; above 0 for any grant
@@ -36,19 +36,20 @@
 --       S epoch                                   the node is in this larger epoch
 --       X epoch                                   not admitted, or in this smaller epoch, or with another map
 --       ! message                                 the operation failed
---       For g it is followed by the number of tickets, then the member and
+--       For g the string is followed by the number of tickets, then the member and
 --       arrival of the first MAX_SHOWN.
--- Publishes to "fencelock:wake:<server>" when the place of one of its tickets is first, or
---       when the wait of its request has ended elsewhere (without a holder, if the ticket was replaced):
---       the length of the resource's name, the name, the member, separated by blanks.
+-- Publishes to "fencelock:wake:<server>" when one of that server's tickets becomes first, or
+--       when the wait of its request has ended on another server (without a holder, if the
+--       ticket was replaced): the length of the resource's name, the name and the member,
+--       separated by blanks.
 --
--- resource, scope, meta and holder are texts of callers and may hold anything; owner,
--- attempt, id and server are words (node.Op.Validate). So a record is parsed from its
--- front, where the words are, and never searched: the texts come last.
+-- resource, scope, meta and holder are texts of callers and may hold anything. owner, attempt, id and server
+-- are words (node.Op.Validate). Texts come last in a record, so it is parsed from the front, where the words
+-- are, and never searched.
 --
--- Most batches consist of acquires of a free lock and releases: usual() does these. For
--- everything else define_rules() makes the functions, at most once a batch: to create
--- forty of them costs as much as to run two operations.
+-- Most batches consist of acquires of free locks, and of releases: usual() executes these. For everything else
+-- define_rules() creates the functions, at most once per batch, because creating all forty costs as much as
+-- executing two operations.
 local call, sub, match = redis.call, string.sub, string.match
 local cluster, epoch, counter_ttl = ARGV[1], ARGV[2], ARGV[3]
 local counter_ms = tonumber(counter_ttl)
@@ -68,14 +69,15 @@ if not mapped then
 elseif own_epoch ~= epoch then
   refusal = tonumber(own_epoch) > tonumber(epoch) and 'S ' .. own_epoch or not_admitted
 end
--- No queue has a ticket after queued_until (seconds on this node's clock), so that
--- operations on a node without waiters look for no queue.
+-- No queue has a ticket after queued_until (seconds on this node's clock). So operations on a node without
+-- waiters need not look up a queue.
 local stored_until = tonumber(state[6] or 0)
 local queued_until = stored_until
 local now = queued_until > 0 and tonumber(call('TIME')[1]) or 1
 local rules -- what define_rules() returned
 
--- Gives a counter its TTL again once half of it has passed: to look costs half as much.
+-- Restarts a counter's TTL if more than half of it has passed: reading the TTL costs half as much as setting
+-- it.
 local function refresh(counter)
   if call('PTTL', counter) * 2 < counter_ms then call('PEXPIRE', counter, counter_ttl) end
 end
@@ -85,9 +87,9 @@ local function set_counter(counter, value)
   if value > high_water then high_water = value end
 end
 
--- Increments the counter and returns the grant, nil when no token is left. About every
--- 32nd lease gives the counter its TTL again, and every long one: a counter that ends
--- with a short lease costs the next one a round, no more.
+-- Increments the counter and returns the grant, or nil when no token is left. Every long lease restarts the
+-- counter's TTL, and about every 32nd short one: if the counter expires with a short lease, the only cost is
+-- an extra round for the next lease.
 local function next_grant(counter, ttl)
   local grant = call('INCR', counter)
   if grant == 1 then -- the counter was missing
@@ -100,7 +102,7 @@ local function next_grant(counter, ttl)
   elseif grant > MAX_TOKEN then
     call('DECR', counter)
     return nil
-  elseif grant <= floor then -- another set had the resource since
+  elseif grant <= floor then -- another set has had the resource since
     grant = floor + 1
     set_counter(counter, grant)
   elseif grant % 64 < 2 or ttl * 1000 > counter_ms then
@@ -110,9 +112,9 @@ local function next_grant(counter, ttl)
   return grant
 end
 
--- Takes the counter past the token of a lease that was released or refused, so that no
--- later extend creates its lock again (rule 5). The counter nearly always equals the token, so it is
--- incremented first and compared then.
+-- Raises the counter above the token of a lease that was released or refused, so that no later extend
+-- recreates its lock (rule 5). The counter nearly always equals the token, so it is incremented first and
+-- compared afterwards.
 local function pass(counter, token)
   if refusal then return end
   local past = token < MAX_TOKEN and token + 1 or MAX_TOKEN
@@ -129,11 +131,11 @@ local function pass(counter, token)
   end
 end
 
--- The usual acquire finds no lock and an idempotency key that is not in use, and the
--- usual release its own lock; neither meets a queue. Whatever else these two find is left
--- to the rules, untouched: nil. So a rule that refuses an acquire is in acquire_with(), and what it
--- refuses gets nil here.
-local ttl, ttl_ms -- the last acquire's: callers tend to ask for the same
+-- The usual acquire finds no lock, and an idempotency key that is not in use. The usual release finds its own
+-- lock. Neither meets a queue. In all other cases these two functions change nothing and return nil, which
+-- leaves the operation to the rules. So a rule that refuses an acquire belongs in acquire_with(), and an
+-- acquire that it refuses must get nil here.
+local ttl, ttl_ms -- of the last acquire: callers tend to request the same TTL
 local function usual_acquire(at, used)
   local lock = ops[at + 1]
   if ops[at + 2] ~= ttl then
@@ -159,7 +161,7 @@ local function usual_release(at)
   else
     call('DEL', lock, 'i:' .. match(front, ' (%S+)'))
   end
-  pass('c' .. lock, token) -- last: a full node refuses to count, but not to delete
+  pass('c' .. lock, token) -- counted last: a full node refuses to count, but not to delete
   return token
 end
 
@@ -182,15 +184,15 @@ local function define_rules()
     return grant .. ' ' .. owner .. ' ' .. note .. ' ' .. ttl .. ' ' .. meta
   end
 
-  -- The effective counter (rule 4), and whether the resource has a counter of its own.
+  -- Returns the effective counter (rule 4), and whether the resource has a counter of its own.
   local function effective(counter)
     local value = call('GET', counter)
     if value then return tonumber(value), true end
     return high_water, false
   end
 
-  -- Whether the token is above any that the cluster can have reached (rule 23). The clock
-  -- is read only if the token is far above what this node has seen.
+  -- Reports whether the token is above every token that the cluster can have reached (rule 23). It reads the
+  -- clock only if the token is far above those this node has seen.
   local function unreachable(token)
     if token <= high_water + MAX_TOKENS_AHEAD then return false end
     local time = call('TIME')
@@ -206,7 +208,7 @@ local function define_rules()
     return match(ticket, '^%S+ (%S+) ')
   end
 
-  -- The first ticket whose server is alive. Tickets of dead servers before it are removed.
+  -- Returns the first ticket whose server is alive, and removes the tickets of dead servers before it.
   local function first_of(queue)
     if queued_until < now then return nil end
     while true do
@@ -222,21 +224,22 @@ local function define_rules()
     call('PUBLISH', 'fencelock:wake:' .. server_of(ticket), #resource .. ' ' .. resource .. ' ' .. ticket)
   end
 
-  -- Notifies the first ticket's server, unless it asks for the lock by itself.
+  -- Notifies the first ticket's server, unless that server acquires the lock without a notification.
   local function wake_first(lock, asks)
     local first = first_of('q' .. lock)
     if first and server_of(first) ~= asks then wake(lock, first) end
   end
 
   local function add(queue, ticket, arrival)
-    call('SET', 's:' .. server_of(ticket), '', 'PX', ENQUEUED_TTL, 'NX')
+    local server = 's:' .. server_of(ticket)
+    if call('PTTL', server) <= ENQUEUED_TTL - ENQUEUED_AGAIN then call('SET', server, '', 'PX', ENQUEUED_TTL) end
     call('ZADD', queue, 'NX', arrival, ticket)
     call('PEXPIRE', queue, TICKET_TTL)
-    queued_until = now + TICKET_TTL / 1000 + 20 -- more than what the last line leaves unwritten
+    queued_until = now + TICKET_TTL / 1000 + 20 -- 20 s more than an increase that the end of the script may leave unwritten
   end
 
-  -- Where else the request of a keyed ticket waits, but for one server: names with blanks
-  -- between them, in the order in which their tickets were replaced.
+  -- Returns the servers, except one, where the request of a keyed ticket also waits: names separated by
+  -- blanks, in the order in which their tickets were replaced.
   local function servers_but(id, but)
     local kept = {}
     for server in string.gmatch(call('GET', 'p:' .. id .. ' servers') or '', '%S+') do
@@ -254,8 +257,8 @@ local function define_rules()
     end
   end
 
-  -- The arrival of a keyed ticket is the earliest of its id. The ticket that has the
-  -- place so far is removed, and its server remembered: the request waits there, too.
+  -- Places a keyed ticket in the queue: its arrival is the earliest one recorded for its id. The ticket that
+  -- held the place is removed, and its server remembered, because the request still waits there.
   local function placed(queue, id, ticket, arrival)
     local place = call('GET', 'p:' .. id)
     if place then
@@ -276,8 +279,8 @@ local function define_rules()
     return 'H ' .. grant .. ' ' .. remaining(lock) .. ' ' .. ttl .. ' ' .. call('ZCARD', 'q' .. lock) .. ' ' .. holder .. ' ' .. meta
   end
 
-  -- The attempts of a note without this one, and their number; nil if the note does not
-  -- have it. A lock without an idempotency key has the note '', which is its attempt.
+  -- Returns the attempts of a note without this one, and their number; nil if the note does not contain it. A
+  -- lock without an idempotency key has the note '', which stands for its only attempt.
   local function without(note, attempt)
     if note == attempt then return '', 0 end
     local kept, found = {}, false
@@ -287,7 +290,7 @@ local function define_rules()
     return found and table.concat(kept, ',') or nil, #kept
   end
 
-  -- The note of a lock that this attempt found, too.
+  -- Returns the note of a lock after this attempt has found it, too.
   local function noted(note, attempt)
     if note == '' or note == '=' then return note end
     local rest, count = without(note, attempt)
@@ -305,8 +308,8 @@ local function define_rules()
     return 'E ' .. grant .. ' ' .. remaining(lock) .. ' ' .. ttl .. ' ' .. meta
   end
 
-  -- Whether a living ticket is before this one (without one: whether there is any). Its
-  -- server is notified, since the lock is free.
+  -- Reports whether a living ticket precedes this one (or, without a ticket, whether there is any). Its server
+  -- is notified, since the lock is free.
   local function overtakes(lock, ticket, arrival)
     local queue = 'q' .. lock
     local first = first_of(queue)
@@ -351,14 +354,14 @@ local function define_rules()
     return acquire_any(call('GET', lock), lock, owner, ttl, attempt, scope, meta, ticket, arrival)
   end
 
-  -- As usual_acquire() is given it: tail has the owner, the attempt and the metadata.
+  -- Takes the arguments in the form of usual_acquire(): tail has the owner, the attempt and the metadata.
   local function acquire(lock, ttl, tail, _, scope)
     local owner, attempt, meta = match(tail, '^ (%S+) (%S*) %d+ (.*)$')
     return acquire_with(lock, owner, ttl, attempt, scope, meta, '')
   end
 
-  -- Whether another attempt has found the lock after this one: it may have been told the
-  -- present grant. A lock whose attempts are not all known tells nothing.
+  -- Reports whether another attempt has found the lock after this one and may have received the present grant.
+  -- If the note does not list all attempts, the result is unknown.
   local function found_since(note, attempt)
     return attempt ~= '' and note ~= '' and note ~= '=' and match(note, '[^,]+$') ~= attempt
   end
@@ -387,7 +390,7 @@ local function define_rules()
     if value then
       local grant, holder, note, last_ttl, meta = parse(value)
       if holder ~= owner or tonumber(grant) > token then -- rule 3
-        pass(counter, token) -- the other lock may go, and this one would be made again
+        pass(counter, token) -- the other lock may end, and an extend would then recreate this one
         return 'N'
       end
       refresh(counter)
@@ -411,18 +414,16 @@ local function define_rules()
     return 'C ' .. text(token) .. ' ' .. ttl
   end
 
-  -- After a lock is deleted: its idempotency key is free again, and the server of the
-  -- first ticket is notified.
+  -- Called after a lock is deleted: frees its idempotency key, and notifies the server of the first ticket.
   local function freed(lock, owner, note, asks)
     if note ~= '' then call('DEL', 'i:' .. owner) end
     wake_first(lock, asks)
   end
 
-  -- Removing a vote is sound on any node, so a release and a retraction are done even
-  -- where the gate is shut; but there they are no answer, nor is a release where the
-  -- epoch is smaller than the caller's (rule 8). Under an
-  -- idempotency key a later lease has the same owner (rule 3). A release-after keeps the
-  -- resource taken, by no lease (rule 27).
+  -- Removing a vote is safe on any node, so a release and a retraction are executed even if the gate is shut.
+  -- But then the node does not confirm them. It does not confirm a release either if its epoch is smaller than
+  -- the caller's (rule 8). Under an idempotency key, a later lease has the same owner (rule 3). A
+  -- release-after leaves the resource locked, by no lease (rule 27).
   local function release_after(lock, owner, token, ttl, asks)
     if open and unreachable(token) then return 'T' end
     if refusal and refusal ~= not_admitted then return refusal end -- the caller starts again
@@ -435,6 +436,7 @@ local function define_rules()
         if kept > 0 then
           call('SET', lock, record(grant, '-' .. sub(owner, 1, -2), '', last_ttl, meta), 'PX', kept)
           if note ~= '' then call('DEL', 'i:' .. owner) end
+          wake_first(lock, asks) -- the lock ends earlier than the server was told
         else
           call('DEL', lock)
           freed(lock, owner, note, asks)
@@ -446,13 +448,13 @@ local function define_rules()
     return refusal or reply
   end
 
-  -- As usual_release() is given it: front has the owner.
+  -- Takes the arguments in the form of usual_release(): front contains the owner.
   local function release(lock, token, front, server)
     return release_after(lock, match(front, ' (%S+)'), token, 0, server)
   end
 
-  -- Ends every lease up to the token, whoever's it is; a lock with a larger grant is a
-  -- later lease's (rule 28).
+  -- Ends every lease up to the token, of any owner. A lock with a larger grant belongs to a later lease and
+  -- stays (rule 28).
   local function break_up_to(lock, token)
     if open and unreachable(token) then return 'T' end
     if refusal and refusal ~= not_admitted then return refusal end -- the caller starts again
@@ -510,8 +512,8 @@ local function define_rules()
     return 'G 0 0'
   end
 
-  -- Ends the wait under a key. A ticket of another server that has the key's place goes,
-  -- too. Every other server where a request under the key waits is notified.
+  -- Ends the wait under a key. If a ticket of another server has the key's place, it is removed, too. Every
+  -- other server where a request under the key waits is notified.
   local function forget_place(lock, id, server, ticket)
     local place, servers = call('GET', 'p:' .. id), servers_but(id, server)
     call('DEL', 'p:' .. id, 'p:' .. id .. ' servers')
@@ -527,7 +529,7 @@ local function define_rules()
     return other
   end
 
-  -- Ends the wait of one server under a key, whose request may come again.
+  -- Ends the wait of one server under a key whose request may be repeated.
   local function leave_place(id, server)
     if call('EXISTS', 'p:' .. id .. ' servers') == 1 then set_servers(id, servers_but(id, server)) end
   end

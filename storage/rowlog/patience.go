@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Patiently runs load under a time limit, and runs it again while the time limit ends and
-// more was read meanwhile. So a start survives a log that takes long to read, and a store
-// that sends nothing ends it. Read says how many entries were read so far, and of how many.
+// Patiently runs load under a time limit. If the limit ends a run that read more than the run before,
+// Patiently runs it again. So a start survives a log that takes long to read, and fails on a store that sends
+// nothing. read returns how many entries were read so far, and their total.
 func Patiently(ctx context.Context, patience time.Duration, logger *slog.Logger, read func() (entries, of int), load func(context.Context) error) error {
 	for before := 0; ; {
 		limited, cancel := context.WithTimeout(ctx, patience)

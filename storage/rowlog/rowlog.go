@@ -1,7 +1,7 @@
-// Package rowlog is what a server knows of a log of transactions that several servers
-// share: the rows that the log leaves, and which entry has each. So old entries can be
-// removed as new ones are written: what they have of living rows is written again. The log
-// is then about twice as large as the rows, at most.
+// Package rowlog keeps a server's knowledge of a log of transactions that several servers share: the rows that
+// result from the log, and which entry contains each row. With it, old entries can be removed as new ones are
+// written, because a new entry repeats the living rows of the removed ones. So the log is at most about twice
+// as large as the rows.
 package rowlog
 
 import (
@@ -14,49 +14,47 @@ import (
 )
 
 const (
-	// CarryBytes is how much of old entries each transaction writes again at least, if the
-	// log is too long.
+	// CarryBytes is the minimum size of old entries that each transaction rewrites if the log is too long.
 	CarryBytes = 32 << 10
-	// spareBytes is what the log may have besides twice the rows.
+	// spareBytes is how much the log may exceed twice the size of the rows.
 	spareBytes = 256 << 10
-	// entryBytes is what an entry counts for besides its rows, so that there are not many
-	// small ones.
+	// entryBytes is added to the size of each entry, so that many small entries count as a long log.
 	entryBytes = 1 << 10
-	// maxRemoved bounds the entries that a transaction removes.
+	// maxRemoved is the maximum number of entries that one transaction removes.
 	maxRemoved = 64
-	// rowBytes is what a row takes besides its key and value, about.
+	// rowBytes is the approximate overhead of a row, in addition to its key and value.
 	rowBytes = 16
 )
 
-// Row is a row, and the number of the entry that has it.
+// Row is a row, and the number of the entry that contains it.
 type Row struct {
 	Key string
 	overlay.Row
 	In int64
 }
 
-// Size is what a row takes in an entry, about.
+// Size is the approximate size of a row in an entry.
 func Size(key string, value []byte) int { return len(key) + len(value) + rowBytes }
 
-// Entry is what is known of an entry.
+// Entry describes an entry without its values.
 type Entry struct {
 	Number int64
-	ID     string // tells it from another with the number, after a loss
+	ID     string // distinguishes it from another entry with the same number, after a loss
 
-	keys  []string // that it put
+	keys  []string // the keys that it put
 	bytes int
 }
 
-// Log is a log, up to its last entry. It is not safe for concurrent use.
+// Log is a log from its first existing entry to its last. It is not safe for concurrent use.
 type Log struct {
-	Entries []Entry // all that there are, in order
+	Entries []Entry // all existing entries, in order
 
 	rows  *btree.BTreeG[Row]
-	bytes int // of the entries
-	live  int // bytes of the rows
+	bytes int // size of the entries
+	live  int // size of the rows
 }
 
-// New is a log without entries.
+// New returns a log without entries.
 func New() *Log { return &Log{rows: newRows()} }
 
 func newRows() *btree.BTreeG[Row] {
@@ -67,7 +65,7 @@ func newRows() *btree.BTreeG[Row] {
 // Get returns a row.
 func (l *Log) Get(key string) (row Row, there bool) { return l.rows.Get(Row{Key: key}) }
 
-// Next is the first key that is not before at, "" if there is none.
+// Next returns the first key >= at, or "" if there is none.
 func (l *Log) Next(at string) (key string) {
 	l.rows.AscendGreaterOrEqual(Row{Key: at}, func(row Row) bool {
 		key = row.Key
@@ -76,13 +74,13 @@ func (l *Log) Next(at string) (key string) {
 	return key
 }
 
-// Rows is how many rows there are.
+// Rows is the number of rows.
 func (l *Log) Rows() int { return l.rows.Len() }
 
-// Bytes is what the entries take, about.
+// Bytes is the approximate size of the entries.
 func (l *Log) Bytes() int { return l.bytes }
 
-// Ended are keys of rows that ended before now, so many at most.
+// Ended returns at most `most` keys of rows that ended before now.
 func (l *Log) Ended(now int64, most int) (keys []string) {
 	l.rows.Ascend(func(row Row) bool {
 		if row.Ends <= now {
@@ -93,7 +91,7 @@ func (l *Log) Ended(now int64, most int) (keys []string) {
 	return keys
 }
 
-// Append does what the next entry says.
+// Append applies the next entry.
 func (l *Log) Append(e Entry, deleted []string, put []Row) {
 	e.keys, e.bytes = make([]string, 0, len(put)), entryBytes
 	for _, key := range deleted {
@@ -110,7 +108,7 @@ func (l *Log) Append(e Entry, deleted []string, put []Row) {
 	l.bytes += e.bytes
 }
 
-// Put puts a row without an entry of its own.
+// Put puts a row that belongs to no entry.
 func (l *Log) Put(row Row) {
 	if old, there := l.rows.ReplaceOrInsert(row); there {
 		l.live -= Size(old.Key, old.Value)
@@ -124,10 +122,10 @@ func (l *Log) remove(key string) {
 	}
 }
 
-// Purge removes all rows, and no entry.
+// Purge removes all rows. It keeps the entries.
 func (l *Log) Purge() { l.rows, l.live = newRows(), 0 }
 
-// Drop removes the entries before the first, with the rows that only they had.
+// Drop removes the entries before first, and the rows that only they contained.
 func (l *Log) Drop(first int64) {
 	for len(l.Entries) > 0 && l.Entries[0].Number < first {
 		for _, key := range l.Entries[0].keys {
@@ -140,20 +138,19 @@ func (l *Log) Drop(first int64) {
 	}
 }
 
-// Misses tells whether the log, which begins with the first entry, is without one that was
-// seen before.
+// Misses reports whether the log, which begins with entry number first, lacks an entry that was seen earlier.
 func (l *Log) Misses(seen Entry, first int64) bool {
 	at, found := slices.BinarySearchFunc(l.Entries, seen.Number, func(e Entry, n int64) int { return cmp.Compare(e.Number, n) })
 	return seen.Number >= first && (!found || l.Entries[at].ID != seen.ID)
 }
 
-// TooLong tells whether old entries are to be removed.
+// TooLong reports whether old entries should be removed.
 func (l *Log) TooLong() bool { return l.tooLong(0) }
 
 func (l *Log) tooLong(without int) bool { return l.bytes-without > 2*l.live+spareBytes }
 
-// Carry finds how many of the oldest entries the next transaction removes, and what they
-// have of rows that live, about so many bytes: it has to put these.
+// Carry chooses the oldest entries that the next transaction removes. It returns them and their living rows,
+// about budget bytes, which that transaction has to put again.
 func (l *Log) Carry(budget int, lives func(Row) bool) (removed []Entry, rows []Row) {
 	bytes := 0
 	for _, e := range l.Entries[:min(len(l.Entries), maxRemoved)] {

@@ -8,20 +8,20 @@ import (
 	"github.com/fencelock/fencelock/storage/optimistic"
 )
 
-// clock counts time for the log. A server that writes an entry notes how much time the
-// entry before had noted, and adds what has passed since it saw that one, by a clock that
-// cannot be set. It saw that one after it was written, so between two entries there was
-// never less time than their notes differ by: a server that starts later knows how old each
-// entry is at least.
+// clock counts time for the log. A server that writes an entry takes the time noted in the previous entry and
+// adds the time that has passed since it saw that entry, by a clock that cannot be set. A server sees an entry
+// only after it was written. So the real time between two entries is at least the difference of their notes,
+// and a server that starts later knows each entry's minimum age.
 type clock struct {
 	mu    sync.Mutex
 	known bool
 	last  int64     // the newest entry that this server has seen
-	noted int64     // in it, in milliseconds
-	since time.Time // when this server saw it, or sent it
+	noted int64     // the time noted in that entry, in milliseconds
+	since time.Time // when this server saw or sent that entry
 }
 
-// reading says that the clock showed now when the newest entry was last, which noted that.
+// reading is a reading of the clock. At that moment the clock showed now, and last was the newest entry, with
+// the noted time noted.
 type reading struct{ last, noted, now int64 }
 
 // read reads the clock.
@@ -34,7 +34,7 @@ func (c *clock) read() (r reading, known bool) {
 	return reading{c.last, c.noted, c.noted + time.Since(c.since).Milliseconds()}, true
 }
 
-// saw learns of an entry that was written after since.
+// saw records an entry that was written after since.
 func (c *clock) saw(number, noted int64, since time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -43,8 +43,8 @@ func (c *clock) saw(number, noted int64, since time.Time) {
 	}
 }
 
-// begin sets the clock to a log that was read, and says how old its entries are at least.
-// The readings are of servers that may have seen this log.
+// begin sets the clock to a log that was read, and returns the minimum ages of its entries. The readings come
+// from servers that may have seen this log.
 func (c *clock) begin(log []entry, readings []reading) (ages []time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -66,7 +66,7 @@ func (c *clock) begin(log []entry, readings []reading) (ages []time.Duration) {
 	return ages
 }
 
-// isOf tells whether a reading is of this log.
+// isOf reports whether a reading belongs to this log.
 func isOf(r reading, log []entry) bool {
 	at := r.last - log[0].number
 	return at >= 0 && at < int64(len(log)) && log[at].number == r.last && log[at].noted == r.noted
@@ -88,21 +88,21 @@ func decodeReading(raw []byte) (r reading, ok bool) {
 	return r, len(raw) == 0
 }
 
-// entry is a znode of the log.
+// entry is a decoded znode of the log.
 type entry struct {
 	number int64
 	zxid   int64  // of the commit
-	noted  int64  // by the clock, in milliseconds
-	head   string // that came with it
+	noted  int64  // the clock's time, in milliseconds
+	head   string // the head that was written with the entry
 	value  []byte
 }
 
-// of is the entry for the mirror.
+// of converts the entry for the mirror.
 func (e *entry) of(age time.Duration) optimistic.Entry {
 	return optimistic.Entry{Number: e.number, Value: e.value, Age: age}
 }
 
-// encode is what the znode holds.
+// encode returns the content of the znode.
 func (e *entry) encode() []byte {
 	raw := binary.AppendUvarint(binary.AppendVarint(nil, e.noted), uint64(len(e.head)))
 	return append(append(raw, e.head...), e.value...)

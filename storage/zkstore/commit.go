@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// maxRequest is how large a request may be. A server takes 1 MiB by default.
+	// maxRequest is the maximum size of a request. A server accepts 1 MiB by default.
 	maxRequest = 1_000_000
-	// maxRemoved is how many entries a commit removes itself.
+	// maxRemoved is the maximum number of entries that a commit removes itself.
 	maxRemoved = 100
 )
 
-// Commit writes c in one request; see optimistic.Service. A request whose answer was lost is
-// sent again: it takes effect at most once.
+// Commit writes c in one request; see optimistic.Service. If the response is lost, Commit sends the request
+// again. It takes effect at most once.
 func (s *service) Commit(ctx context.Context, c *optimistic.Commit) (version int64, err error) {
 	sent := time.Now()
 	at, _ := s.clock.read()
@@ -35,7 +35,7 @@ func (s *service) Commit(ctx context.Context, c *optimistic.Commit) (version int
 		return 0, err
 	}
 	if c.Value != nil {
-		s.clock.saw(c.Number, at.now, sent) // before the copy has it
+		s.clock.saw(c.Number, at.now, sent) // before the copy contains the entry
 	}
 	if request.leaves {
 		s.clean(c.First)
@@ -44,11 +44,11 @@ func (s *service) Commit(ctx context.Context, c *optimistic.Commit) (version int
 	return version, err
 }
 
-// request is what a commit sends.
+// request is the request of a commit.
 type request struct {
 	ops    []any
-	claim  int  // the one that removes the claim, the last; 0 for none
-	leaves bool // entries that another request has to delete
+	claim  int  // index of the operation that removes the claim, which is the last; 0 for none
+	leaves bool // the commit leaves old entries for clean to delete
 }
 
 func (s *service) requestOf(c *optimistic.Commit, e *entry) (r request, err error) {
@@ -73,7 +73,7 @@ func (s *service) requestOf(c *optimistic.Commit, e *entry) (r request, err erro
 		size += len(raw)
 		r.ops = append(r.ops, &zk.CreateRequest{Path: s.entryPath(c.Number), Data: raw, Acl: s.acl})
 	}
-	r.leaves = former.Life != next.Life || c.First-c.From > maxRemoved // some of a former life's may be gone
+	r.leaves = former.Life != next.Life || c.First-c.From > maxRemoved // some entries of an earlier life may be missing
 	for number := c.From; number < c.First && !r.leaves; number++ {
 		r.ops = append(r.ops, &zk.DeleteRequest{Path: s.entryPath(number), Version: -1})
 	}
@@ -107,7 +107,7 @@ func (s *service) sendOnce(conn *zk.Conn, c *optimistic.Commit, r request) (vers
 	return 0, err
 }
 
-// failed is the operation that a request failed at; -1 for none.
+// failed returns the index of the operation at which a request failed; -1 for none.
 func failed(results []zk.MultiResponse) int {
 	for i, r := range results {
 		if r.Error != nil {
@@ -122,8 +122,8 @@ var (
 	errMissing   = errors.New("a znode of the log is missing, or there is one too many: the log is read again")
 )
 
-// overtaken finds out which head there is: perhaps that of this commit, by a request whose
-// answer was lost. The connection was refused the commit, so it has seen what was before.
+// overtaken finds out which head exists after a conflict. It may be this commit's own, from a request whose
+// response was lost. The connection was refused the commit, so it has seen the head that caused the conflict.
 func (s *service) overtaken(conn *zk.Conn, c *optimistic.Commit, why error) (version int64, err error) {
 	h, err := s.getHead(conn)
 	if err == nil && h.raw != "" {
@@ -152,7 +152,7 @@ func (s *service) overtaken(conn *zk.Conn, c *optimistic.Commit, why error) (ver
 	return 0, err
 }
 
-// getEntry reads an entry of the log as a connection sees it.
+// getEntry reads an entry of the log through one connection.
 func (s *service) getEntry(c *zk.Conn, number int64) (*entry, error) {
 	raw, stat, err := c.Get(s.entryPath(number))
 	if err != nil {
@@ -165,7 +165,7 @@ func (s *service) getEntry(c *zk.Conn, number int64) (*entry, error) {
 	return &e, nil
 }
 
-// readAgain has Follow read everything again.
+// readAgain makes Follow read everything again.
 func (s *service) readAgain() {
 	select {
 	case s.again <- struct{}{}:
@@ -173,8 +173,8 @@ func (s *service) readAgain() {
 	}
 }
 
-// clean deletes the entries before the first: those of a log that has begun again, and those
-// that were too many for one commit. What it leaves, the next one deletes.
+// clean deletes the entries before first: entries of an earlier log, and those that were too many for one
+// commit. If it leaves any, the next call deletes them.
 func (s *service) clean(first int64) {
 	s.done.Go(func() {
 		names, err := s.children(s.ctx, s.path(logName))

@@ -13,15 +13,16 @@ import (
 // What 100,000 leases and 10,000 waiters on 100 resources take, and that little of it
 // stays when they have ended.
 func TestSoakManyLeases(t *testing.T) {
+	testenv.Soak(t, "what 100,000 leases cost in ZooKeeper, and leave behind")
 	z := testenv.StartZooKeeper(t, 1, "-Xmx512m")[0]
 	opts := patient()
 	url := Scheme + z.Addr() + "/fencelock"
 	store := openStore(t, url, opts)
 	node := openNode(t, store, replica.Options{Rules: replica.Rules{CounterTTL: 10 * time.Second}, Bootstrap: true})
-	report := crowdtest.NewReport(t, func() string {
+	report := crowdtest.Report{T: t, Engine: "ZooKeeper", Usage: func() (string, int64) {
 		entries, bytes, rows := shape(t, store)
-		return fmt.Sprintf("%d rows, %d entries of %.1f MB in ZooKeeper, %.0f MB on disk", rows, entries, float64(bytes)/1e6, float64(z.DiskBytes())/1e6)
-	})
+		return fmt.Sprintf("%d rows, %d entries of %.1f MB in ZooKeeper, %.0f MB on disk", rows, entries, float64(bytes)/1e6, float64(z.DiskBytes())/1e6), int64(bytes)
+	}}
 	crowdtest.Run(t, crowdtest.Start(t, node), report, func() {
 		fresh := time.Now()
 		if err := openStore(t, url, opts).Close(); err != nil {
@@ -35,5 +36,5 @@ func TestSoakManyLeases(t *testing.T) {
 		}
 		return nil
 	})
-	report("ended")
+	report.Log("ended")
 }

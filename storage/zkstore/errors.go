@@ -13,14 +13,16 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/fencelock/fencelock/storage/optimistic"
+
+	"github.com/fencelock/fencelock/lockcore/replica"
 )
 
-// isConflict: a znode is not as this server knew it.
+// isConflict reports that a znode has changed since this server read it.
 func isConflict(err error) bool {
 	return errors.Is(err, zk.ErrBadVersion) || errors.Is(err, zk.ErrNodeExists) || errors.Is(err, zk.ErrNoNode)
 }
 
-// passing tells failures that may not happen again. What was asked for may have happened.
+// passing reports failures that may not happen again. The request may have taken effect.
 func passing(err error) bool {
 	if err == nil || isConflict(err) || errors.As(err, new(*optimistic.ConflictError)) || errors.As(err, new(*foreignError)) {
 		return false
@@ -40,15 +42,16 @@ var errBuffer = fmt.Errorf("the servers close the connection on a request of %d 
 	"Set it to its default of 1 MB or more on every server of the ensemble, and restart them (-Djute.maxbuffer=1048575)", maxRequest>>10)
 
 var (
-	errForeign = errors.New("holds data that are not fencelock's: give the cluster its own path")
-	errFormer  = errors.New("the path was written by another version of fencelock, with another format: use that one, or another path")
+	errForeign = errors.New("holds data that are not fencelock's: name the path of the servers that run; a new cluster needs a path of its own")
+	errFormer  = errors.New("the locks below the path are those of another version of fencelock: run that version, or stop all servers and follow docs/how-to/upgrade.md#upgrade-or-restart-servers. " +
+		"A server with other locks beside them would grant what they hold")
 	errCorrupt = errors.New("it cannot be read")
 )
 
-// foreignError: the path has something of somebody else.
+// foreignError says that the path contains data of another program, or of another version.
 type foreignError struct {
 	path string
-	what string // "" for data of its own
+	what string // "" for data of fencelock itself
 }
 
 func (e *foreignError) Error() string {
@@ -58,7 +61,7 @@ func (e *foreignError) Error() string {
 	return fmt.Sprintf("%s %s (the znode %s is not fencelock's)", e.path, errForeign, e.what)
 }
 
-// explained says what to do about an error of Open.
+// explained adds advice to an error of Open.
 func (s *service) explained(err error, patience time.Duration) error {
 	who := "the URL names no user and password"
 	if s.target.user != "" {
@@ -66,7 +69,7 @@ func (s *service) explained(err error, patience time.Duration) error {
 	}
 	switch {
 	case errors.Is(err, zk.ErrNoAuth):
-		return fmt.Errorf("%s: no right to read, write, create and delete there: %s. Grant the user all of these on %s (setAcl), or name another path: %w", s.target.path, who, s.target.path, err)
+		return fmt.Errorf("%s: no right to read, write, create and delete there: %s. Grant the user all of these on %s (setAcl): %w", s.target.path, who, s.target.path, err)
 	case errors.Is(err, zk.ErrInvalidACL):
 		return fmt.Errorf("%s: the servers do not accept the URL's user: digest authentication is not enabled: %w", s.target.path, err)
 	case !passing(err):
@@ -74,18 +77,18 @@ func (s *service) explained(err error, patience time.Duration) error {
 	}
 	if why := s.session.connected(); why != nil {
 		if waits := leaderless(s.target.hosts); waits != nil {
-			return fmt.Errorf("the ensemble has no leader: %s runs, but serves no client until a majority of the ensemble runs: start the other servers: %w", strings.Join(waits, ", "), why)
+			return &replica.UnreachedError{Err: fmt.Errorf("the ensemble has no leader: %s runs, but serves no client until a majority of the ensemble runs: start the other servers: %w", strings.Join(waits, ", "), why)}
 		}
-		return fmt.Errorf("no server of %s opened a session within %s: %w. Check the addresses, and that a majority of the ensemble runs", strings.Join(s.target.hosts, ", "), patience, why)
+		return &replica.UnreachedError{Err: fmt.Errorf("no server of %s opened a session within %s: %w. Check the addresses, and that a majority of the ensemble runs", strings.Join(s.target.hosts, ", "), patience, why)}
 	}
-	return err
+	return &replica.UnreachedError{Err: err}
 }
 
 // minVersion is the oldest release that is supported.
 var minVersion = [2]int{3, 6} //nolint:gochecknoglobals // never changed
 
-// checkVersions refuses servers that say that they are too old. Those that do not answer,
-// or may not say (4lw.commands.whitelist), are not asked twice.
+// checkVersions refuses servers that report a version that is too old. It ignores servers that do not respond,
+// or that may not report it (4lw.commands.whitelist).
 func checkVersions(hosts []string) (said string, err error) {
 	versions := askAll(hosts)
 	for i, answer := range versions {
@@ -97,7 +100,7 @@ func checkVersions(hosts []string) (said string, err error) {
 	return strings.Join(slices.Compact(slices.DeleteFunc(versions, func(v string) bool { return v == "" })), ", "), nil
 }
 
-// leaderless are the servers that say that they serve nobody.
+// leaderless returns the servers that report that they are not serving requests.
 func leaderless(hosts []string) (wait []string) {
 	for i, answer := range askAll(hosts) {
 		if strings.Contains(answer, "not currently serving") {
@@ -107,7 +110,7 @@ func leaderless(hosts []string) (wait []string) {
 	return wait
 }
 
-// askAll are the servers' answers to srvr; "" of one that does not answer.
+// askAll returns the servers' responses to srvr; "" for a server that does not respond.
 func askAll(hosts []string) []string {
 	var all sync.WaitGroup
 	answers := make([]string, len(hosts))

@@ -16,6 +16,7 @@ import (
 // restore from a backup and a loss of the data are other incarnations, also for servers
 // that start afterwards.
 func TestSoakIncarnations(t *testing.T) {
+	testenv.Soak(t, "a restart or a restore of ZooKeeper that counts as the wrong incarnation")
 	t.Parallel()
 	z := testenv.StartZooKeeper(t, 1)[0]
 	url := Scheme + z.Addr() + "/fencelock"
@@ -74,6 +75,7 @@ func TestAJuteMaxbufferThatIsTooSmall(t *testing.T) {
 // A leader that is killed or frozen costs no committed row, and as much time as the
 // ensemble takes.
 func TestSoakFailover(t *testing.T) {
+	testenv.Soak(t, "a row that a ZooKeeper leader's death loses")
 	t.Parallel()
 	servers := testenv.StartZooKeeper(t, 3)
 	url := Scheme + testenv.ZooKeeperAddrs(servers) + "/fencelock"
@@ -138,6 +140,7 @@ func atLeast(text string, want int) bool {
 // One server of an ensemble that is put back to a backup loses nothing: it reads what it
 // lacks from the others. A majority that is does, and that is another incarnation.
 func TestSoakAPartOfAnEnsembleIsRestored(t *testing.T) {
+	testenv.Soak(t, "a restored part of an ensemble that counts as the whole")
 	t.Parallel()
 	servers := testenv.StartZooKeeper(t, 3)
 	s := openStore(t, Scheme+testenv.ZooKeeperAddrs(servers)+"/fencelock", patient())

@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// readers is how many entries are read at once, at most.
+	// readers is the maximum number of concurrent reads of entries.
 	readers = 32
-	// followPause is how long a server that commits alone leaves the head unread at least, so
-	// that this does not cost a request for each of its own commits.
+	// followPause is the minimum time for which a server that commits alone does not read the head, so that
+	// following does not cost a request for each of its own commits.
 	followPause = 2 * time.Millisecond
 )
 
-// errBehind: entries were removed before this server had read them.
+// errBehind says that entries were removed before this server had read them.
 var errBehind = errors.New("the log went on too fast")
 
 // Follow loads the rows, and then reads what other servers commit; see optimistic.Service.
@@ -52,24 +52,24 @@ func (s *service) Follow(ctx context.Context, m *optimistic.Mirror) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		if !s.newest().Shared { // else another server's commit is the next, or waits for this one
+		if !s.newest().Shared { // if it is shared, another server commits next, or waits for this one
 			pause(ctx, followPause)
 		}
 	}
 }
 
-// watched is what a request read, and what tells of the next change.
+// watched is the result of a read, and the channel that reports the next change.
 type watched[T any] struct {
 	value T
 	event <-chan zk.Event
 }
 
-// followHead applies what was committed since, and returns what tells of the next commit.
+// followHead applies the commits since the last call, and returns the channel that reports the next commit.
 func (s *service) followHead(ctx context.Context, m *optimistic.Mirror) (<-chan zk.Event, error) {
 	before, _ := m.Newest()
 	w, err := persistently(ctx, s.session, func(c *zk.Conn) (w watched[headNode], err error) {
 		raw, stat, event, err := c.GetW(s.path(headName))
-		if errors.Is(err, zk.ErrNoNode) && before == 0 { // no life has begun
+		if errors.Is(err, zk.ErrNoNode) && before == 0 { // no life has begun yet
 			_, _, event, err = c.ExistsW(s.path(headName))
 			return watched[headNode]{event: event}, err
 		}
@@ -79,7 +79,7 @@ func (s *service) followHead(ctx context.Context, m *optimistic.Mirror) (<-chan 
 		return w, err
 	})
 	if err != nil || w.value.raw == "" {
-		return w.event, err // also if it was deleted
+		return w.event, err // also if the head was deleted
 	}
 	head, err := s.saw(w.value.raw, w.value.zxid)
 	if err != nil {
@@ -105,7 +105,7 @@ func (s *service) followHead(ctx context.Context, m *optimistic.Mirror) (<-chan 
 		if e == nil {
 			return nil, errBehind
 		}
-		s.clock.saw(e.number, e.noted, seen) // before the copy has it
+		s.clock.saw(e.number, e.noted, seen) // before the copy contains it
 		one := e.of(0)
 		if err := m.Apply(&optimistic.Change{Version: e.zxid, Head: &e.head, Entry: &one}); err != nil {
 			return nil, err
@@ -114,7 +114,7 @@ func (s *service) followHead(ctx context.Context, m *optimistic.Mirror) (<-chan 
 	return w.event, m.Apply(&optimistic.Change{Version: head.zxid, Head: &head.raw})
 }
 
-// followClaims applies the first claim, and returns what tells of another.
+// followClaims applies the first claim, and returns the channel that reports another claim.
 func (s *service) followClaims(ctx context.Context, m *optimistic.Mirror) (<-chan zk.Event, error) {
 	type children struct {
 		names []string
@@ -140,7 +140,7 @@ func (s *service) followClaims(ctx context.Context, m *optimistic.Mirror) (<-cha
 	return w.event, m.Apply(&optimistic.Change{Version: w.value.zxid, Claim: &claim})
 }
 
-// entries reads entries of the log: nil for one that is gone.
+// entries reads entries of the log. A missing entry is nil.
 func (s *service) entries(ctx context.Context, numbers []int64) ([]*entry, error) {
 	read := make([]*entry, len(numbers))
 	all, ctx := errgroup.WithContext(ctx)
@@ -158,9 +158,9 @@ func (s *service) entries(ctx context.Context, numbers []int64) ([]*entry, error
 	return read, all.Wait()
 }
 
-// load reads everything as of one commit: the last one, or that of the last entry which was
-// read, since others may commit all the while. Entries are missing only if all that are listed
-// were read, and no commit came since.
+// load reads everything as of one commit: the last one, or that of the last entry that it read, since others
+// may commit meanwhile. It reports missing entries only if it has read all that are listed and no commit came
+// in between.
 func (s *service) load(ctx context.Context) (*optimistic.Snapshot, error) {
 	s.forget()
 	s.got.Store(0)
@@ -170,7 +170,7 @@ func (s *service) load(ctx context.Context) (*optimistic.Snapshot, error) {
 		if err != nil {
 			return nil, err
 		}
-		if seen.head.zxid < before.zxid { // the data were restored meanwhile
+		if seen.head.zxid < before.zxid { // the data were restored during the read
 			clear(read)
 		}
 		all, err := s.readLog(ctx, seen.log, read)
@@ -198,14 +198,14 @@ func (s *service) load(ctx context.Context) (*optimistic.Snapshot, error) {
 	}
 }
 
-// look is what one connection sees of the path, no older than the request.
+// look is what one connection sees below the path, no older than the request.
 type look struct {
 	head headNode
-	log  []int64   // the entries, at the time of the head or later
-	left []reading // of the clock, by the server that left its own in ZooKeeper; empty or one
+	log  []int64   // the numbers of the entries, at the time of the head or later
+	left []reading // the reading of the clock that a server left in ZooKeeper; at most one
 }
 
-// look looks at the path. It makes what is missing there.
+// look reads the znodes below the path. It creates those that are missing.
 func (s *service) look(ctx context.Context) (look, error) {
 	for {
 		seen, err := persistently(ctx, s.session, s.lookOnce)
@@ -246,7 +246,7 @@ func (s *service) lookOnce(c *zk.Conn) (seen look, err error) {
 	return seen, err
 }
 
-// lastHead is the head that was read, or the one that came with the last entry if that is newer.
+// lastHead returns the head that was read, or the head in the last entry if that one is newer.
 func lastHead(head headNode, read map[int64]*entry) (headNode, error) {
 	for _, e := range read {
 		if head.raw == "" || e.zxid <= head.zxid {
@@ -261,7 +261,7 @@ func lastHead(head headNode, read map[int64]*entry) (headNode, error) {
 	return head, nil
 }
 
-// isWhole tells whether all entries were read that a head names: where there is none, nothing is to be there.
+// isWhole reports whether all entries that a head names were read. Without a head there must be no entries.
 func isWhole(h headNode, read map[int64]*entry) bool {
 	if h.raw == "" {
 		return len(read) == 0
@@ -274,8 +274,8 @@ func isWhole(h headNode, read map[int64]*entry) bool {
 	return true
 }
 
-// deleteBroken deletes a head without the znode on which the next commit depends: somebody
-// has deleted a part of it.
+// deleteBroken deletes a head whose child, on which the next commit depends, is missing because somebody has
+// deleted it.
 func (s *service) deleteBroken(ctx context.Context, h headNode) (deleted bool, err error) {
 	if h.raw == "" {
 		return false, nil
@@ -286,7 +286,7 @@ func (s *service) deleteBroken(ctx context.Context, h headNode) (deleted bool, e
 			return false, err
 		}
 		_, stat, err := c.Get(s.path(headName))
-		if err != nil || stat.Mzxid != h.zxid || stat.NumChildren > 0 { // another commit came
+		if err != nil || stat.Mzxid != h.zxid || stat.NumChildren > 0 { // another commit came in between
 			return false, err
 		}
 		err = c.Delete(s.path(headName), stat.Version)
@@ -297,10 +297,10 @@ func (s *service) deleteBroken(ctx context.Context, h headNode) (deleted bool, e
 	})
 }
 
-// snapshot is what was read, with the head that it is of.
+// snapshot assembles what was read, as of the given head.
 func (s *service) snapshot(head headNode, read map[int64]*entry, left []reading) *optimistic.Snapshot {
 	var log []entry
-	strays := false // of a log that ended, or of commits that left them
+	strays := false // entries of a log that ended, or of commits that failed to delete them
 	for _, number := range slices.Sorted(maps.Keys(read)) {
 		if head.raw == "" || number >= head.First && number <= head.Last {
 			log = append(log, *read[number])
@@ -320,7 +320,7 @@ func (s *service) snapshot(head headNode, read map[int64]*entry, left []reading)
 	return snap
 }
 
-// readLog adds the listed entries. All tells that none of them is gone.
+// readLog adds the listed entries to read. all reports that none of them is missing.
 func (s *service) readLog(ctx context.Context, listed []int64, read map[int64]*entry) (all bool, err error) {
 	s.of.Store(int64(len(listed)))
 	var missing []int64

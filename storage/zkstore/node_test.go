@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore/nodetest"
 	"github.com/fencelock/fencelock/lockcore/replica"
 )
@@ -47,6 +48,7 @@ func wipe(tb testing.TB, store *Store) {
 }
 
 func TestConformance(t *testing.T) {
+	testenv.Long(t, "a ZooKeeper store that passes storetest and breaks a rule of nodes")
 	t.Parallel()
 	store := openStore(t, newURL(t), patient())
 	nodetest.RunReplica(t, func(t *testing.T, wanted nodetest.Wanted) nodetest.Harness {
@@ -58,6 +60,7 @@ func TestConformance(t *testing.T) {
 }
 
 func TestDifferential(t *testing.T) {
+	testenv.Long(t, "such a store that breaks one in a sequence that nobody wrote down")
 	t.Parallel()
 	store := openStore(t, newURL(t), patient())
 	nodetest.DifferentialReplica(t, func() (nodetest.Harness, func()) {

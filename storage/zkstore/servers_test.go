@@ -216,6 +216,7 @@ func countRows(ctx context.Context, s *Store) (rows int, err error) {
 // The log follows the rows, through every kind of writing; servers that start read the
 // same rows as those that were there all along; and an idle store writes nothing.
 func TestLogFollowsTheRows(t *testing.T) {
+	testenv.Long(t, "a log in ZooKeeper that grows without end")
 	t.Parallel()
 	url := newURL(t)
 	s, other := openStore(t, url, patient()), openStore(t, url, patient())

@@ -22,21 +22,21 @@ type service struct {
 	target  target
 	acl     []zk.ACL
 	clock   clock
-	again   chan struct{} // something is missing: everything is read again
+	again   chan struct{} // signals that something is missing and everything must be read again
 
 	ctx  context.Context // ends with close
 	stop context.CancelFunc
 	done sync.WaitGroup
 
-	got, of atomic.Int64 // entries, of the load under way or the last one
+	got, of atomic.Int64 // number of entries in the present or last load
 
 	mu    sync.Mutex
-	known headNode // the newest that was seen
+	known headNode // the newest head that was seen
 }
 
 var _ optimistic.Service = (*service)(nil)
 
-// headNode is the head as it is in ZooKeeper: the zero headNode where there is none.
+// headNode is the head as ZooKeeper stores it. If there is none, it is the zero headNode.
 type headNode struct {
 	raw  string
 	zxid int64 // of the commit
@@ -58,13 +58,13 @@ func (s *service) close() {
 	s.session.close()
 }
 
-// progress says how many entries the load has read, and of how many.
+// progress returns how many entries the load has read, and their total.
 func (s *service) progress() (read, of int) { return int(s.got.Load()), int(s.of.Load()) }
 
 // The znodes, below the path.
 const (
-	headName   = "head"   // the head; below it one znode, named by the commit's id
-	logName    = "log"    // a reading of the clock; below it the entries, by their numbers
+	headName   = "head"   // the head; it has one child, named by the commit's id
+	logName    = "log"    // a reading of the clock; its children are the entries, named by their numbers
 	claimsName = "claims" // below it the servers that claim a turn
 	topicsName = "topics"
 )
@@ -79,7 +79,7 @@ func (s *service) entryPath(number int64) string {
 	return s.path(logName, strconv.FormatInt(number, 10))
 }
 
-// persistently repeats a request that failed for a reason that passes, until ctx ends.
+// persistently repeats a request that failed for a temporary reason, until ctx ends.
 func persistently[T any](ctx context.Context, s *session, do func(*zk.Conn) (T, error)) (T, error) {
 	for {
 		value, err := call(ctx, s, do)
@@ -89,7 +89,7 @@ func persistently[T any](ctx context.Context, s *session, do func(*zk.Conn) (T, 
 	}
 }
 
-// saw notes a head that was read or written, if it is newer than what is known.
+// saw records a head that was read or written, if it is newer than the known one.
 func (s *service) saw(raw string, zxid int64) (headNode, error) {
 	h, err := optimistic.ReadHead(raw)
 	if err != nil {
@@ -110,16 +110,15 @@ func (s *service) newest() headNode {
 	return s.known
 }
 
-// forget is for a service that may have gone back.
+// forget drops the known head, because the service may have gone back to an older state.
 func (s *service) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.known = headNode{}
 }
 
-// Head reads the head; see optimistic.Service. What is known is good if the leader confirms
-// it. Where it refuses, the connection has seen all that was committed before; after any other
-// error it may not have.
+// Head reads the head; see optimistic.Service. The known head is current if the leader confirms it. If the
+// leader refuses, the connection has seen all earlier commits. After any other error it may not have.
 func (s *service) Head(ctx context.Context) (head string, version int64, err error) {
 	known := s.newest()
 	got, err := persistently(ctx, s.session, func(c *zk.Conn) (headNode, error) {
@@ -136,8 +135,8 @@ func (s *service) Head(ctx context.Context) (head string, version int64, err err
 	return got.raw, got.zxid, err
 }
 
-// confirm has the leader say that a head is the newest. It leaves a reading of the clock for
-// servers that start later.
+// confirm makes the leader verify that a head is the newest. It also leaves a reading of the clock for servers
+// that start later.
 func (s *service) confirm(c *zk.Conn, h headNode) error {
 	if h.raw == "" {
 		_, err := c.Multi(s.barrier())
@@ -151,13 +150,13 @@ func (s *service) confirm(c *zk.Conn, h headNode) error {
 	return err
 }
 
-// barrier changes nothing. As part of a Multi it goes through the leader all the same, so
-// that the connection then sees what was committed before.
+// barrier changes nothing. But as part of a Multi it goes through the leader, so that the connection then sees
+// all earlier commits.
 func (s *service) barrier() *zk.CheckVersionRequest {
 	return &zk.CheckVersionRequest{Path: s.path(logName), Version: -1}
 }
 
-// getHead reads the head as a connection sees it.
+// getHead reads the head through one connection.
 func (s *service) getHead(c *zk.Conn) (headNode, error) {
 	raw, stat, err := c.Get(s.path(headName))
 	switch {
@@ -169,8 +168,8 @@ func (s *service) getHead(c *zk.Conn) (headNode, error) {
 	return headNode{raw: string(raw), zxid: stat.Mzxid}, nil
 }
 
-// Claim makes this server one of those that claim a turn, until it is given or the session
-// ends; see optimistic.Service.
+// Claim lists this server among those that claim a turn, until the turn is given or the session ends; see
+// optimistic.Service.
 func (s *service) Claim(ctx context.Context, server string) error {
 	_, err := persistently(ctx, s.session, func(c *zk.Conn) (string, error) {
 		return c.Create(s.path(claimsName, server), nil, zk.FlagEphemeral, s.acl)
@@ -181,7 +180,7 @@ func (s *service) Claim(ctx context.Context, server string) error {
 	return err
 }
 
-// make makes the znodes that are always there. It refuses a path that holds anything else.
+// make creates the znodes that must always exist. It refuses a path that holds anything else.
 func (s *service) make(ctx context.Context) error {
 	if err := s.fit(ctx); err != nil {
 		return err
@@ -200,7 +199,7 @@ func (s *service) make(ctx context.Context) error {
 	return nil
 }
 
-// parents are the path and the znodes on the way to it.
+// parents returns the path and its parent znodes.
 func (s *service) parents() (paths []string) {
 	for at, char := range s.target.path + "/" {
 		if char == '/' && at > 0 {
@@ -210,7 +209,7 @@ func (s *service) parents() (paths []string) {
 	return paths
 }
 
-// fit refuses a path that holds something of others, or of another version of fencelock.
+// fit refuses a path that holds data of other programs, or of another version of fencelock.
 func (s *service) fit(ctx context.Context) error {
 	children, err := s.children(ctx, s.target.path)
 	if err != nil {
@@ -237,7 +236,7 @@ func (s *service) fit(ctx context.Context) error {
 	return err
 }
 
-// formerName is the znode that an earlier version has, and magic is how that begins.
+// formerName is the znode that an earlier version creates, and magic is how its content begins.
 const (
 	formerName = "clock"
 	magic      = "fencelock "
@@ -251,7 +250,7 @@ func (s *service) foreign(ctx context.Context, name string) error {
 	return errors.Join(&foreignError{s.target.path, name}, err)
 }
 
-// data is what a znode holds: nil if it is not there.
+// data returns the content of a znode, or nil if there is none.
 func (s *service) data(ctx context.Context, path string) ([]byte, error) {
 	raw, err := call(ctx, s.session, func(c *zk.Conn) ([]byte, error) {
 		raw, _, err := c.Get(path)
@@ -263,7 +262,7 @@ func (s *service) data(ctx context.Context, path string) ([]byte, error) {
 	return raw, err
 }
 
-// children are the names below a path: none if it is not there.
+// children returns the names below a path, none if it does not exist.
 func (s *service) children(ctx context.Context, path string) ([]string, error) {
 	names, err := call(ctx, s.session, func(c *zk.Conn) ([]string, error) {
 		names, _, err := c.Children(path)
@@ -275,7 +274,7 @@ func (s *service) children(ctx context.Context, path string) ([]string, error) {
 	return names, err
 }
 
-// remove deletes a znode, if it is there.
+// remove deletes a znode, if it exists.
 func (s *service) remove(ctx context.Context, path string) error {
 	_, err := call(ctx, s.session, func(c *zk.Conn) (struct{}, error) { return struct{}{}, c.Delete(path, -1) })
 	if errors.Is(err, zk.ErrNoNode) {

@@ -20,6 +20,7 @@ import (
 // A log that takes longer to send than a server may not answer is read all the same: fewer
 // entries at once, and for longer than Open waits for a server that sends nothing.
 func TestALogOnASlowPathIsRead(t *testing.T) {
+	testenv.Long(t, "a log that a slow path to ZooKeeper never brings")
 	t.Parallel()
 	const rows, bytesEach = 200, 30 << 10 // 6 MB
 	z := testenv.SharedZooKeeper(t)
@@ -53,6 +54,7 @@ func TestAPathTooSlowForLargeRequests(t *testing.T) {
 // An entry that takes longer to send than a server may not answer is read all the same: what
 // counts is that the server sends. Here it is one of a sweep whose answer was lost.
 func TestALargeEntryOnASlowPath(t *testing.T) {
+	testenv.Long(t, "a large entry that a slow path to ZooKeeper never brings")
 	t.Parallel()
 	const rows, keyBytes = 400, 1 << 10 // a sweep of all sends 400 kB: 0.5 s on the path
 	z := testenv.SharedZooKeeper(t)
@@ -127,6 +129,7 @@ func refusing(t *testing.T, server string, most *atomic.Uint32) (addr string) {
 
 // Rows that the servers do not let be deleted in one request are deleted in several.
 func TestASweepOfRefusedRequests(t *testing.T) {
+	testenv.Long(t, "a sweep of ZooKeeper that refused requests stop")
 	t.Parallel()
 	const rows, keyBytes = 400, 1 << 10 // a sweep of all sends 400 kB
 	z := testenv.SharedZooKeeper(t)

@@ -19,16 +19,22 @@ import (
 type Options struct {
 	// Timeout bounds a transaction whose context has no deadline; default 2s.
 	Timeout time.Duration
-	// Patience is how long Open waits for a server that opens a session, and then for more of the log; default 10s.
+	// Patience is how long Open waits for a server that opens a session, and then for progress in reading the
+	// log; default 10s.
 	Patience time.Duration
 	Logger   *slog.Logger // default discards
+	// Credentials, if not nil, returns the user and the password of the moment, instead of those of
+	// the URL, which must have some. A connection also has the earlier ones of this process, so that
+	// what it makes can be read by servers that still have those. It must not block.
+	Credentials func() (user, password string)
 }
 
 const (
 	defaultTimeout  = 2 * time.Second
 	defaultPatience = 10 * time.Second
 	retryPause      = 20 * time.Millisecond
-	lastWords       = time.Second // for what Close sends
+	vainPause       = 100 * time.Millisecond // after no server opened a session
+	lastWords       = time.Second            // time limit for the requests of Close
 )
 
 func (o Options) withDefaults() Options {
@@ -44,8 +50,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Store is a replica.Store in ZooKeeper. Several, also of other processes, may share a
-// path.
+// Store is a replica.Store in ZooKeeper. Several Stores, also in other processes, may share a path.
 type Store struct {
 	*optimistic.Store
 
@@ -57,9 +62,9 @@ type Store struct {
 
 var _ replica.Store = (*Store)(nil)
 
-// Open connects, makes the path if it is not there, and reads what is in it. The error
-// says what to do, and never contains the URL. Nothing is changed where the path holds
-// something else, or the user has too few rights.
+// Open connects, creates the path if it is missing, and reads its content. The error says what to do, and
+// never contains the URL. Open changes nothing if the path holds something else, or if the user has too few
+// rights.
 func Open(ctx context.Context, url string, opts Options) (*Store, error) {
 	opts = opts.withDefaults()
 	s, _, err := connect(ctx, url, opts)
@@ -90,7 +95,7 @@ func (s *service) prepare(ctx context.Context) error {
 	return s.takesLarge(ctx)
 }
 
-// connect opens a session with servers that are new enough.
+// connect opens a session and checks that the servers are new enough.
 func connect(ctx context.Context, url string, opts Options) (s *service, versions string, err error) {
 	t, err := parse(url)
 	if err != nil {
@@ -99,14 +104,14 @@ func connect(ctx context.Context, url string, opts Options) (s *service, version
 	if versions, err = checkVersions(t.hosts); err != nil {
 		return nil, "", err
 	}
-	session, err := openSession(ctx, t, opts.Timeout/2)
+	session, err := openSession(ctx, t, opts)
 	if err != nil {
 		return nil, "", err
 	}
 	return newService(ctx, session, t), versions, nil
 }
 
-// patiently repeats what fails for a reason that passes, until ctx ends.
+// patiently repeats do while it fails for a temporary reason, until ctx ends.
 func patiently(ctx context.Context, do func() error) error {
 	for {
 		err := do()
@@ -116,15 +121,15 @@ func patiently(ctx context.Context, do func() error) error {
 	}
 }
 
-// Found is what Look sees.
+// Found is the result of Look.
 type Found struct {
-	Versions  string // of the servers that say it
-	Servers   int    // that the URL names
-	Protected bool   // by a user and a password
+	Versions  string // versions of the servers that report them
+	Servers   int    // number of servers in the URL
+	Protected bool   // whether the URL has a user and a password
 }
 
-// Look connects and looks at the path, and changes nothing. Its errors are those of Open,
-// but for rights that are not needed to read.
+// Look connects and inspects the path. It changes nothing. Its errors are those of Open, except that it does
+// not need the right to write.
 func Look(ctx context.Context, url string) (found Found, err error) {
 	opts := Options{}.withDefaults()
 	opts.Patience /= 3
@@ -141,12 +146,12 @@ func Look(ctx context.Context, url string) (found Found, err error) {
 	return Found{Versions: versions, Servers: len(s.target.hosts), Protected: s.target.user != ""}, nil
 }
 
-// takesLarge refuses servers that take no request as large as a commit may be: they would
-// close the connection whenever one is. It sends one that changes nothing. One that does not
-// get through in time proves nothing.
+// takesLarge refuses servers that do not accept a request of a commit's maximum size: they would close the
+// connection at every such commit. It sends one that changes nothing. A request that does not get through in
+// time proves nothing.
 func (s *service) takesLarge(ctx context.Context) error {
-	const none = math.MaxInt32 // a version that there is not
-	for range 2 {              // else the connection was closed for another reason
+	const none = math.MaxInt32 // a version that does not exist
+	for range 2 {              // twice, because the connection may close once for another reason
 		_, err := call(ctx, s.session, func(c *zk.Conn) (*zk.Stat, error) { return c.Set(s.path(logName), make([]byte, maxRequest), none) })
 		if errors.Is(err, zk.ErrBadVersion) || errors.Is(err, errSlow) {
 			return nil
@@ -161,8 +166,7 @@ func (s *service) takesLarge(ctx context.Context) error {
 	return errBuffer
 }
 
-// Young tells whether the rows never held anything that can have been lost. Then a store
-// that holds nothing never held anything.
+// Young reports whether it is certain that the rows never lost anything. Then an empty store was always empty.
 func (s *Store) Young() bool { return s.young }
 
 // Place names the servers and the path.
@@ -170,7 +174,7 @@ func (s *Store) Place() string {
 	return strings.Join(s.service.target.hosts, ",") + s.service.target.path
 }
 
-// Close stops to follow the rows and ends the session.
+// Close stops following the rows and ends the session.
 func (s *Store) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), lastWords)
 	defer cancel()
@@ -181,4 +185,13 @@ func (s *Store) Close() error {
 	err = s.Store.Close()
 	s.service.close()
 	return err
+}
+
+// Admits returns the error of a path that the URL's user may not read. It returns nil where no
+// server responds, and never shows the URL.
+func Admits(ctx context.Context, url string) error {
+	if _, err := Look(ctx, url); errors.Is(err, zk.ErrNoAuth) || errors.Is(err, errMalformedURL) {
+		return err
+	}
+	return nil
 }

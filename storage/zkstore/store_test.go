@@ -15,6 +15,8 @@ import (
 	"github.com/fencelock/fencelock/lockcore/replica/storetest"
 )
 
+func TestMain(m *testing.M) { testenv.Main(m) }
+
 // patient are options for tests whose operations must not time out on a busy machine.
 func patient() Options {
 	return Options{Timeout: time.Minute, Patience: time.Minute}

@@ -12,17 +12,17 @@ const Scheme = "zookeeper://"
 
 const defaultPort = "2181"
 
-// target is what a URL names.
+// target is the content of a store's URL.
 type target struct {
 	hosts          []string // host:port
 	user, password string   // "" for none
 	path           string   // "/a/b"
 }
 
-// errMalformedURL does not say what is there: it holds a password.
+// errMalformedURL does not show the URL, because it contains a password.
 var errMalformedURL = errors.New("the URL is not valid; it should look like zookeeper://user:password@a:2181,b:2181,c:2181/fencelock: the servers, and a path that only this cluster uses (user and password only if they protect the path)")
 
-// parse reads a URL by hand: Go's own package knows no lists of hosts.
+// parse reads a URL by hand, because net/url does not support lists of hosts.
 func parse(raw string) (t target, err error) {
 	rest, ok := strings.CutPrefix(raw, Scheme)
 	if !ok {
@@ -56,7 +56,7 @@ func parse(raw string) (t target, err error) {
 	return t, nil
 }
 
-// validPath keeps away from ZooKeeper's own nodes, and from its root.
+// validPath refuses ZooKeeper's own nodes, and its root.
 func validPath(path string) bool {
 	if path == "/" || path == "/zookeeper" || strings.HasPrefix(path, "/zookeeper/") || strings.ContainsAny(path, "?#\x00") {
 		return false

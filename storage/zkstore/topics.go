@@ -13,17 +13,17 @@ import (
 )
 
 const (
-	// partBytes is how much of a message is in one znode.
+	// partBytes is the maximum part of a message in one znode.
 	partBytes = 900_000
-	// messageLife is how long the parts of a message stay at least for those who hear it.
+	// messageLife is the minimum time for which the parts of a message are kept for its readers.
 	messageLife = 10 * time.Second
 	hearPause   = 100 * time.Millisecond
 	partName    = "part-" // and a number that ZooKeeper gives
 	idBytes     = 26
-	maxParts    = 100 // messages that are not whole yet
+	maxParts    = 100 // maximum number of incomplete messages
 )
 
-// told are the parts of messages that this server has sent, oldest first.
+// told lists the parts of messages that this server has sent, oldest first.
 type told struct {
 	mu    sync.Mutex
 	parts []toldPart
@@ -38,8 +38,8 @@ func (s *service) topic(name string) string {
 	return s.path(topicsName, base64.RawURLEncoding.EncodeToString([]byte(name)))
 }
 
-// Tell sends a message to all servers that hear the topic now. It is in znodes that end with
-// this server's session; those of old messages are deleted.
+// Tell sends a message to all servers that are listening to the topic. Its znodes end with this server's
+// session; Tell also deletes those of old messages.
 func (s *Store) Tell(ctx context.Context, topic, message string) error {
 	id := rand.Text()
 	for first := true; first || message != ""; first = false {
@@ -112,13 +112,13 @@ type hearing struct {
 	service *service
 	topic   string
 	begun   bool
-	last    string            // the newest part that there was
-	parts   map[string]string // of messages that are not whole yet, by their ids
+	last    string            // the newest part that exists
+	parts   map[string]string // parts of incomplete messages, by message id
 	heard   func(message string)
 }
 
-// hear hears what came since, and returns what tells of more. The first time, it only
-// notes what there is.
+// hear handles the messages since the last call, and returns the channel that reports more. The first call
+// only records what exists.
 func (h *hearing) hear(ctx context.Context) (<-chan zk.Event, error) {
 	w, err := call(ctx, h.service.session, func(c *zk.Conn) (w watched[[]string], err error) {
 		w.value, _, w.event, err = c.ChildrenW(h.topic)
@@ -158,7 +158,7 @@ func (h *hearing) take(ctx context.Context, name string) error {
 	id, end, part := string(raw[:idBytes]), raw[idBytes], string(raw[idBytes+1:])
 	message := h.parts[id] + part
 	if end == '+' {
-		if len(h.parts) == maxParts { // their rest is lost
+		if len(h.parts) == maxParts { // the rest of these messages is lost
 			clear(h.parts)
 		}
 		h.parts[id] = message

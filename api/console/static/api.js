@@ -2,6 +2,7 @@
 // page is at …/console, so the API's paths are relative to it.
 
 const KEY = 'fencelock-bearer';
+const PATIENCE = 20_000; // ms: a server that has not answered by then may never
 
 export const bearer = {
   get: () => sessionStorage.getItem(KEY) ?? '',
@@ -32,15 +33,16 @@ export async function refusalOf(response) {
 // call sends a request and returns the response's JSON, null without any. options are
 // those of fetch, with accept (statuses beside 2xx) and token (in place of the user's).
 export async function call(method, path, options = {}) {
-  let response;
   try {
-    response = await fetch(path, { cache: 'no-store', ...options, method, headers: headers(options.headers, options.token) });
+    const response = await fetch(path, {
+      cache: 'no-store', signal: AbortSignal.timeout(PATIENCE), ...options, method, headers: headers(options.headers, options.token),
+    });
+    if (!response.ok && !(options.accept ?? []).includes(response.status)) throw await refusalOf(response);
+    return response.status === 204 ? null : await response.json();
   } catch (error) {
-    if (error.name === 'AbortError') throw error;
+    if (error.name !== 'TimeoutError' && !(error instanceof TypeError)) throw error;
     throw new Refusal(0, { detail: 'The server does not respond.' });
   }
-  if (!response.ok && !(options.accept ?? []).includes(response.status)) throw await refusalOf(response);
-  return response.status === 204 ? null : response.json();
 }
 
 // callLock is call for one lock. The header names it, too: a proxy may change the path.
@@ -50,7 +52,7 @@ export function callLock(method, resource) {
 }
 
 // stream reads GET /events and calls on.event for each, on.live when the past
-// has been told, until the stream ends. It throws a Refusal, or the reading's error.
+// has been told, and on.word for whatever comes, until the stream ends. It throws a Refusal, or the reading's error.
 export async function stream(query, lastID, on, signal) {
   const response = await fetch(`events${query}`, {
     cache: 'no-store', signal, headers: headers(lastID ? { 'Last-Event-ID': lastID } : {}),
@@ -61,6 +63,7 @@ export async function stream(query, lastID, on, signal) {
   for (;;) {
     const { done, value } = await reader.read();
     if (done) return;
+    on.word?.();
     text += value;
     for (let end = text.indexOf('\n\n'); end >= 0; end = text.indexOf('\n\n')) {
       take(text.slice(0, end), on);

@@ -1,6 +1,7 @@
 // The page: what the address says is shown, from what is known.
 import { Access } from './access.js';
 import { bearer } from './api.js';
+import { Blocked } from './blocked.js';
 import { Breaking } from './breaking.js';
 import { Contention } from './contention.js';
 import { Detail } from './detail.js';
@@ -9,7 +10,7 @@ import { guardProblem, showPage, showStrip } from './nodes.js';
 import * as address from './place.js';
 import { Race } from './race.js';
 import { Table } from './table.js';
-import { $, eventLine, fill, plain, put, say, wall, why } from './words.js';
+import { $, duration, eventLine, fill, plain, put, say, wall, why } from './words.js';
 
 let place = address.read();
 let paused = null; // while the list of events is: what it shows, and how many events there were
@@ -18,12 +19,16 @@ let waitingFrame = false;
 
 const live = new Live((what, event) => {
   if (what === 'link' && live.link === 'refused') access.ask(refused());
-  if (what === 'user') contention.forget();
+  if (what === 'user') {
+    contention.forget();
+    blocked.forget();
+  }
   if (what === 'event') announce(event);
   show();
 });
 const access = new Access(live);
 const contention = new Contention(live, show);
+const blocked = new Blocked(live, show);
 const detail = new Detail(live, show);
 const race = new Race($);
 const breaking = new Breaking(live, broken);
@@ -37,6 +42,7 @@ function show() {
     waitingFrame = false;
     showTop();
     if (place.page === 'locks') showLocks();
+    if (place.page === 'blocked') blocked.show();
     if (place.page === 'contention') contention.show();
     if (place.page === 'nodes') showPage(live);
     if (place.page === 'race') race.allow(live.may('acquire', 'console/race/'), guardProblem(live));
@@ -53,16 +59,28 @@ function refused() {
 function showTop() {
   const states = {
     connecting: ['', 'connecting'],
-    lost: ['is-lost', `connection lost at ${wall(live.since)}, trying again`],
+    silent: ['is-lost', 'no word'],
+    lost: ['is-lost', 'connection lost'],
     refused: ['is-lost', 'no access'],
     live: live.nodes.ready?.ready === false ? ['is-lost', 'no quorum'] : live.listing.problem ? ['is-lost', 'locks unknown'] : blind() ? ['is-lost', 'no right to read'] : ['is-live', 'live'],
   };
   const [className, text] = states[live.link];
   $('link').className = `status ${className}`;
   put($('link').lastElementChild, text);
+  showGone();
   access.show();
   $('strip').hidden = place.page === 'nodes';
   showStrip(live);
+}
+
+// showGone says once, above every page, that nothing comes from the server.
+function showGone() {
+  const silence = live.link === 'silent' ? `No word from the server for ${duration(performance.now() - live.since)}.` : 'The connection is lost: the server does not respond.';
+  put($('gone'), live.gone ? `${silence} What is shown is as of ${wall(live.since)}. The page tries again by itself. See whether the server runs, and can be reached from here.` : '');
+  $('gone').hidden = !live.gone;
+  $('main').classList.toggle('is-gone', live.gone);
+  breaking.allow(!live.gone);
+  $('break').disabled = $('break-picked').disabled = live.gone;
 }
 
 // The list of locks.
@@ -73,8 +91,9 @@ const asOf = () => wall(live.listing.problem ? live.listing.at : live.since);
 // blind: the user may read no lock at all, so that an empty listing says nothing.
 const blind = () => !live.away && !live.maySome('read');
 
-// unknown says why the locks are not known, or not of now; "" if they are.
+// unknown says why the locks are not known, or not of now; "" if they are, or that is said above.
 function unknown() {
+  if (live.gone) return '';
   if (blind()) return why('The locks are unknown', { status: 403, problem: {} });
   const problem = live.away ?? live.listing.problem;
   if (!problem) return '';
@@ -98,16 +117,17 @@ function settle() {
 function showLocks() {
   const { shown, items, matching, locks } = table.show(place);
   const problem = unknown();
+  const stale = live.gone || problem !== '';
   put($('problem'), problem);
   $('problem').hidden = !problem;
-  $('table').classList.toggle('stale', Boolean(problem));
-  $('table').hidden = live.locks.size === 0 && (problem !== '' || !live.listing.at);
-  put($('counts'), counts(matching, problem));
+  $('table').classList.toggle('stale', stale);
+  $('table').hidden = live.locks.size === 0 && (stale || !live.listing.at);
+  put($('counts'), counts(matching, stale));
   if (toSay && live.complete) {
     toSay = false;
     say($('counts').textContent);
   }
-  put($('empty'), empty(matching, problem));
+  put($('empty'), empty(matching, stale));
   $('empty').hidden = !$('empty').textContent;
   $('more').hidden = shown >= items;
   put($('more'), `Show ${Math.min(100, items - shown)} more of ${items - shown}`);
@@ -123,12 +143,12 @@ function showLocks() {
   settle();
 }
 
-function counts(matching, problem) {
-  if (!live.listing.at || !live.me || blind()) return problem ? 'unknown' : 'reading';
+function counts(matching, stale) {
+  if (!live.listing.at || !live.me || blind()) return stale ? 'unknown' : 'reading';
   let waiting = 0;
   for (const lock of live.locks.values()) waiting += lock.waiters;
   const some = live.listing.truncated || live.listing.text ? (place.find ? '' : `the first ${live.locks.size} held`) : `${live.locks.size} held`;
-  return [problem && some ? `${some} at ${asOf()}` : some, waiting ? `${waiting} waiting` : '', place.find && !problem ? found(matching) : ''].filter(Boolean).join(' · ');
+  return [stale && some ? `${some} at ${asOf()}` : some, waiting ? `${waiting} waiting` : '', place.find && !stale ? found(matching) : ''].filter(Boolean).join(' · ');
 }
 
 function found(matching) {
@@ -136,8 +156,8 @@ function found(matching) {
   return live.listing.text === place.find ? `the first ${matching} found` : `${matching} found, the server searches the others`;
 }
 
-function empty(matching, problem) {
-  if (matching > 0 || problem || !live.listing.at || !live.me) return '';
+function empty(matching, stale) {
+  if (matching > 0 || stale || !live.listing.at || !live.me) return '';
   if (place.find) return live.complete ? 'No lock has this in its resource or holder.' : 'The server searches resources and holders…';
   return live.me?.name && live.me.rules.some((r) => r.right === 'none' || r.prefix) ? 'No resource that you may read is locked.' : 'No resource is locked.';
 }
@@ -163,7 +183,7 @@ function showPanel() {
   const kinds = $('kinds').value.split(' ').filter(Boolean);
   const events = (paused?.events ?? live.events).filter((e) => !kinds.length || kinds.includes(e.kind));
   put($('activity-hint'), paused ? `Paused. New since then: ${live.heard - paused.heard}.`
-    : live.link !== 'live' && live.link !== 'connecting' ? `As of ${wall(live.since)}.` : events.length ? '' : kinds.length ? 'No such event yet.' : 'No event yet. Grants, releases, waits and refused writes appear here.');
+    : live.link === 'refused' ? `As of ${wall(live.since)}.` : live.gone || events.length ? '' : kinds.length ? 'No such event yet.' : 'No event yet. Grants, releases, waits and refused writes appear here.');
   $('activity-hint').hidden = !$('activity-hint').textContent;
   fill($('feed'), events.slice(0, 80), (e) => eventLine(e));
 }
@@ -245,27 +265,28 @@ function linkToList() {
 function route() {
   const before = place;
   place = address.read();
-  if (place.page !== 'locks') place = { ...before, page: place.page, resource: '' };
+  if (place.page !== 'locks') place = { ...before, page: place.page, name: place.name, resource: '' };
   linkToList();
-  for (const page of ['locks', 'contention', 'nodes', 'race']) $(`page-${page}`).hidden = page !== place.page;
+  for (const page of ['locks', 'blocked', 'contention', 'nodes', 'race']) $(`page-${page}`).hidden = page !== place.page;
   for (const link of document.querySelectorAll('nav a')) {
     if (link.dataset.page === place.page) link.setAttribute('aria-current', 'page');
     else link.removeAttribute('aria-current');
   }
-  const titles = { locks: plain(place.resource) || 'Locks', contention: 'Contention', nodes: 'Nodes', race: 'Race' };
+  const titles = { locks: plain(place.resource) || 'Locks', blocked: 'Blocked', contention: 'Contention', nodes: 'Nodes', race: 'Race' };
   document.title = `${titles[place.page]} – fencelock`;
   $('search').value = place.find;
   $('sort').value = place.sort;
   $('group').checked = place.group;
   live.search(place.find);
+  blocked.open(place.page === 'blocked' ? place.name : null);
   if (place.page === 'contention') contention.look();
   if (place.page === 'nodes' && live.link === 'live') live.look();
   if (place.resource !== detail.resource) {
     detail.open(place.resource);
     settling = place.resource !== '';
-    if (!place.resource && place.page === 'locks') table.focus(before.resource);
   }
   show();
+  if (before.resource && !place.resource && place.page === 'locks') table.focus(before.resource); // after the list is drawn, which a phone hides beside a lock
 }
 
 function keys(event) {
@@ -292,6 +313,7 @@ on('skip', 'click', (event) => {
   $('main').focus();
 });
 on('search', 'input', search);
+on('blocked-name', 'change', () => { location.hash = address.hash({ page: 'blocked', name: $('blocked-name').value.trim() }); });
 on('sort', 'change', () => adjust({ sort: $('sort').value }));
 on('group', 'change', () => adjust({ group: $('group').checked }));
 on('more', 'click', () => { table.limit += 100; show(); });
@@ -312,6 +334,7 @@ addEventListener('keydown', keys);
 setInterval(() => { // what passes by itself
   if (document.hidden) return;
   showTop();
+  if (place.page === 'blocked') blocked.show();
   if (place.page === 'contention') contention.show();
   if (place.page === 'nodes') showPage(live);
   if (place.page !== 'locks') return;

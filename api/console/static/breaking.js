@@ -8,6 +8,8 @@ export class Breaking {
   #live;
   #doomed = []; // { resource, holder, token, problem }: the leases that the dialog is about
   #done;
+  #may = true; // the server is heard
+  #running = false;
 
   // done(resources) is called when the dialog closes, with those that are broken.
   constructor(live, done) {
@@ -30,6 +32,20 @@ export class Breaking {
     $('break-cancel').focus();
   }
 
+  // allow lets the dialog break locks, or not while nothing comes from the server.
+  allow(may) {
+    if (may === this.#may) return;
+    this.#may = may;
+    put($('break-problem'), 'Nothing comes from the server, so that no lock can be broken now.');
+    $('break-problem').hidden = may;
+    this.#busy(this.#running);
+  }
+
+  #busy(running) {
+    this.#running = running;
+    $('break-confirm').disabled = running || !this.#may;
+  }
+
   #draw() {
     const n = this.#doomed.length;
     put($('break-title'), `Break ${locks(n)}?`);
@@ -39,7 +55,7 @@ export class Breaking {
   }
 
   async #run() {
-    $('break-confirm').disabled = true;
+    this.#busy(true);
     for (const lock of [...this.#doomed]) {
       try {
         await this.#breakOne(lock);
@@ -50,7 +66,7 @@ export class Breaking {
         lock.problem = error.message;
       }
     }
-    $('break-confirm').disabled = false;
+    this.#busy(false);
     if (!this.#doomed.length) {
       $('break-dialog').close();
       return;
@@ -67,6 +83,7 @@ export class Breaking {
     try {
       await call('POST', 'breaks', { headers: { 'Content-Type': 'application/json' }, body });
     } catch (error) {
+      if (error.status === 0) throw new Refusal(0, { detail: 'The server does not respond, so that it is not known whether the lock is broken.' });
       const kind = String(error.problem?.type).replace('/problems/', '');
       if (kind === 'lock-not-held') throw new Refusal(404, { detail: 'No lease holds it any more: there is nothing to break.' });
       if (kind !== 'other-lease') throw error;

@@ -1,6 +1,7 @@
 // The details of one lock.
 import { call } from './api.js';
 import { historyOf } from './live.js';
+import { hash } from './place.js';
 import { $, clock, duration, eventLine, fill, holderOf, make, name, once, plain, put, token, wall, why } from './words.js';
 
 export class Detail {
@@ -13,7 +14,7 @@ export class Detail {
   constructor(live, changed) {
     this.#live = live;
     this.#changed = changed;
-    setInterval(() => document.hidden || !this.resource || this.look(), 10_000);
+    setInterval(() => document.hidden || !this.resource || live.gone || this.look(), 10_000);
   }
 
   // open reads what is known of the resource. "" closes.
@@ -56,6 +57,7 @@ export class Detail {
     const looked = live.looked.get(resource);
     const problem = live.away ?? looked?.problem ?? live.listing.problem;
     const at = live.link === 'live' ? looked?.at ?? live.listing.at : live.since;
+    if (live.gone) return { lock, stale: true, text: lock ? `As of ${wall(live.since)}.` : 'Unknown whether it is held.' };
     if (problem && lock) return { lock, stale: true, text: why(`As of ${wall(at)}. What holds now is not known`, problem) };
     if (problem) return { text: why('Unknown whether it is held', problem), stale: true };
     if (lock) return { lock, text: '' };
@@ -74,6 +76,7 @@ export class Detail {
     $('facts').hidden = !lock;
     if (lock) this.#facts(lock);
     this.#queue(lock, stale);
+    $('why').href = hash({ page: 'blocked', name: resource });
     this.#guard();
     const known = new Set(live.events.map(identity));
     const events = [...live.events.filter((e) => e.resource === resource), ...this.#past.filter((e) => !known.has(identity(e)))];

@@ -5,15 +5,17 @@ import { call, callLock, stream } from './api.js';
 
 const MOST_LOCKS = 5000; // that are kept; a search asks the server for the others
 const MOST_EVENTS = 500;
+const NEWEST = 100; // of the events, which are kept whatever they are; of older ones, extensions go first
 const RESYNC = 60_000;
 const OVERDUE = 2_000; // after the end of a TTL
 const AGAIN = 3000; // after a problem
+const QUIET = 20_000; // two beats: GET /events says at least every ten seconds that it is still there
 
 const RIGHTS = ['none', 'read', 'acquire', 'admin'];
 
 export class Live {
-  link = 'connecting'; // live, lost, refused
-  since = performance.now(); // of the link's state
+  link = 'connecting'; // live, silent, lost, refused
+  since = performance.now(); // of the link's state; of a silent one, when the last word came
   refusal = null; // why it is refused
   me = null; // GET /whoami; null while it is not known
   locks = new Map(); // by resource
@@ -31,6 +33,8 @@ export class Live {
   #ended = new Map(); // the last token that has ended, by resource
   #changed;
   #lastID = '';
+  #word = performance.now(); // when the last word came, or the page itself
+  #tried = 0; // when the stream was last asked for
   #listing = null;
   #listAgain = 0;
   #abort = null;
@@ -43,6 +47,7 @@ export class Live {
 
   start() {
     this.#follow();
+    setInterval(() => this.#watch(), 1000);
     const visible = (work) => () => document.hidden || this.link !== 'live' || work();
     setInterval(visible(() => this.list()), RESYNC);
     setInterval(visible(() => this.look()), 10_000);
@@ -80,7 +85,12 @@ export class Live {
 
   // away is why the server is not heard; null while it is.
   get away() {
-    return { lost: { status: 0, problem: {} }, refused: this.refusal }[this.link] ?? null;
+    return this.gone ? { status: 0, problem: {} } : this.link === 'refused' ? this.refusal : null;
+  }
+
+  // gone: nothing comes from the server. The page says so in one place, and not with each thing that it shows.
+  get gone() {
+    return this.link === 'silent' || this.link === 'lost';
   }
 
   // current says whether the listing is of now.
@@ -96,8 +106,10 @@ export class Live {
   async #follow() {
     for (let pause = 500; ; pause = Math.min(pause * 2, 10_000)) {
       const abort = this.#abort = new AbortController();
+      this.#tried = performance.now();
       try {
         await stream('?recent=200', this.#lastID, {
+          word: () => { this.#word = performance.now(); },
           id: (id) => { this.#lastID = id; },
           event: (event) => this.#take(event),
           live: () => {
@@ -114,22 +126,33 @@ export class Live {
           return; // restart begins again
         }
       }
-      if (abort.signal.aborted) continue; // by restart
+      if (abort.signal.aborted) continue; // by restart or watch
       this.#set('lost');
       await new Promise((done) => setTimeout(done, pause));
     }
   }
 
-  #set(link) {
-    if (this.link !== link) this.since = performance.now();
+  // watch finds a server that keeps the connection and says nothing, because it is frozen or something
+  // between has cut it off. Such a connection may never fail, so that it is given up and another one tried.
+  #watch() {
+    const now = performance.now();
+    if (this.link === 'refused' || now - this.#word < QUIET) return;
+    if (!this.gone) this.#set('silent', this.#word);
+    if (now - this.#tried >= QUIET) this.#abort.abort();
+  }
+
+  #set(link, since = performance.now()) {
+    const { gone } = this;
+    const changed = this.link !== link;
     this.link = link;
+    if (changed && !(gone && this.gone)) this.since = since;
     this.#changed('link');
   }
 
   #take(event) {
     this.heard++;
     this.events.unshift(event);
-    if (this.events.length > MOST_EVENTS) this.events.pop();
+    if (this.events.length > MOST_EVENTS) this.events.splice(this.events.findLastIndex((e, i) => i >= NEWEST && e.kind === 'extended'), 1);
     if (this.link === 'live') this.#apply(event); // what was before, the listing shows
     this.#changed('event', event);
   }

@@ -28,8 +28,9 @@ const dot = (state) => {
 export const guardProblem = ({ nodes: { ready } }) => (ready?.guard?.ready === false ? sentence(ready.guard.reason) : '');
 
 // summary is one sentence on the whole, and whether that is bad.
-function summary({ away, link, since, nodes: { at, ready, problem } }) {
+function summary({ away, gone: silent, link, since, nodes: { at, ready, problem } }) {
   const gone = away ?? problem;
+  if (silent) return at ? { stale: true, text: `The nodes as of ${wall(Math.min(at, since))}` } : { text: 'The nodes are unknown' };
   if (gone && !at) return { bad: true, text: why('The nodes are unknown', gone) };
   if (gone) return { bad: true, stale: true, text: why(`The nodes as of ${wall(link === 'live' ? at : Math.min(at, since))}`, gone) };
   if (!ready) return { text: 'Reading the nodes…' };

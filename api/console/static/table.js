@@ -85,7 +85,9 @@ export class Table {
 
   // tick says again what time has changed.
   tick() {
-    for (const row of this.#rows.values()) if (row.lock) showLeft(row, row.lock, this.#live.current);
+    const { current, gone } = this.#live;
+    const over = current ? 'ending' : gone ? '–' : 'unknown';
+    for (const row of this.#rows.values()) if (row.lock) showTimes(row, row.lock, over);
   }
 
   // focus goes to a lock's row or, where that is gone, to the one that is in its place.
@@ -153,7 +155,7 @@ function newGroup(prefix) {
   const button = make('button', 'res', prefix ? name(prefix) : 'without a prefix');
   button.type = 'button';
   const about = make('td', 'about');
-  about.colSpan = 4;
+  about.colSpan = 5;
   const row = make('tr', 'group', make('td', 'pick'), make('td', '', button), about);
   return Object.assign(row, { group: prefix, button, about });
 }
@@ -172,13 +174,13 @@ function newRow(resource) {
   box.setAttribute('aria-label', `Choose ${plain(resource)}`);
   const gauge = make('span', 'gauge', make('i'));
   gauge.setAttribute('aria-hidden', 'true');
-  const row = make('tr', '', make('td', 'pick', make('label', '', box)), make('td', '', button), make('td', 'holder'), make('td', 'num'),
+  const row = make('tr', '', make('td', 'pick', make('label', '', box)), make('td', '', button), make('td', 'holder'), make('td', 'num'), make('td', 'num held'),
     make('td', '', make('span', 'ttl', gauge, make('span', 'text'))), make('td', 'num'));
   return Object.assign(row, { resource, button, box });
 }
 
 function update(row, lock) {
-  const [, , holder, number, , waiting] = row.children;
+  const [, , holder, number, , , waiting] = row.children;
   if (row.lock?.holder !== lock.holder) {
     holder.replaceChildren(holderOf(lock.holder));
     holder.title = plain(lock.holder);
@@ -191,7 +193,7 @@ function update(row, lock) {
   }
   row.lock = lock;
   runDown(row, lock);
-  showLeft(row, lock, true);
+  showTimes(row, lock, 'ending');
 }
 
 // runDown lets the gauge run down by itself, without any script.
@@ -204,10 +206,13 @@ function runDown(row, lock) {
   else gauge.animate([{ transform: `scaleX(${part})` }, { transform: 'scaleX(0)' }], { duration: left, fill: 'forwards' });
 }
 
-function showLeft(row, lock, current) {
-  const left = lock.ends - performance.now();
+// showTimes says how long a lease has been held and how long it still lasts, or over if its time has run out.
+function showTimes(row, lock, over) {
+  const now = performance.now();
+  const left = lock.ends - now;
+  put(row.querySelector('.held'), duration(now - lock.since));
   const cell = row.querySelector('.ttl');
-  put(cell.lastElementChild, left > 0 ? duration(left) : current ? 'ending' : 'unknown');
+  put(cell.lastElementChild, left > 0 ? duration(left) : over);
   cell.classList.toggle('low', left < lock.ttl / 4);
   if (still.matches) cell.querySelector('i').style.transform = `scaleX(${Math.max(0, Math.min(1, left / lock.ttl))})`;
 }

@@ -1,4 +1,4 @@
-// Package deadlines has a map whose entries come due.
+// Package deadlines has a map whose entries have deadlines.
 package deadlines
 
 import (
@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Map is a map of which every entry has a deadline. It has no clock and no
-// timer: Due returns what is due. Put, Delete and Due cost O(log n). The zero
-// value is an empty map. It is not safe for concurrent use.
+// Map is a map in which every entry has a deadline. It has no clock and no timer: the caller passes the
+// time to Due and TakeDue. Put, Delete and Due cost O(log n). The zero value is an empty map. It is not
+// safe for concurrent use.
 type Map[K comparable, V any] struct {
 	entries map[K]*entry[K, V]
 	order   queue[K, V]
@@ -22,10 +22,10 @@ type entry[K comparable, V any] struct {
 	index int // in the queue
 }
 
-// Len is how many entries there are, due or not.
+// Len returns the number of entries, due or not.
 func (m *Map[K, V]) Len() int { return len(m.entries) }
 
-// Get returns the key's value, due or not; false if there is none.
+// Get returns the key's value, due or not; false if the key is absent.
 func (m *Map[K, V]) Get(key K) (value V, ok bool) {
 	e, ok := m.entries[key]
 	if ok {
@@ -34,7 +34,7 @@ func (m *Map[K, V]) Get(key K) (value V, ok bool) {
 	return value, ok
 }
 
-// Put adds the key with a value that is due at the time, or replaces both.
+// Put adds the key with a value and a deadline, or replaces both.
 func (m *Map[K, V]) Put(key K, value V, at time.Time) {
 	if e, ok := m.entries[key]; ok {
 		e.value, e.at = value, at
@@ -49,7 +49,7 @@ func (m *Map[K, V]) Put(key K, value V, at time.Time) {
 	heap.Push(&m.order, e)
 }
 
-// Delete removes the key and returns its value; false if there was none.
+// Delete removes the key and returns its value; false if the key was absent.
 func (m *Map[K, V]) Delete(key K) (value V, ok bool) {
 	e, ok := m.entries[key]
 	if !ok {
@@ -60,8 +60,7 @@ func (m *Map[K, V]) Delete(key K) (value V, ok bool) {
 	return e.value, true
 }
 
-// Due returns the entry with the earliest deadline, if that is not after now. It
-// stays in the map until Put or Delete.
+// Due returns the entry with the earliest deadline if it is due at now. The entry stays in the map.
 func (m *Map[K, V]) Due(now time.Time) (key K, value V, ok bool) {
 	if len(m.order) == 0 || m.order[0].at.After(now) {
 		return key, value, false
@@ -69,8 +68,8 @@ func (m *Map[K, V]) Due(now time.Time) (key K, value V, ok bool) {
 	return m.order[0].key, m.order[0].value, true
 }
 
-// TakeDue removes the entries that are due, and yields them in the order of
-// their deadlines. The map may be changed meanwhile.
+// TakeDue removes the entries that are due, and yields them in the order of their deadlines. The map may be
+// changed during the iteration.
 func (m *Map[K, V]) TakeDue(now time.Time) iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {
 		for key, value, ok := m.Due(now); ok; key, value, ok = m.Due(now) {
@@ -82,7 +81,7 @@ func (m *Map[K, V]) TakeDue(now time.Time) iter.Seq2[K, V] {
 	}
 }
 
-// All yields every entry, in no order. The map must not be changed meanwhile.
+// All yields every entry, in no particular order. The map must not be changed during the iteration.
 func (m *Map[K, V]) All() iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {
 		for _, e := range m.order {

@@ -1,5 +1,5 @@
-// Package barehttp is the floor under fencelock over HTTP: a server of chi and net/http
-// that sends recorded answers, and has no locks behind it.
+// Package barehttp is the floor under fencelock over HTTP: a server with chi and net/http that
+// sends recorded responses and has no locks behind it. Fencelock over HTTP can't be faster.
 package barehttp
 
 import (
@@ -18,14 +18,14 @@ import (
 	"github.com/go-chi/chi/v5"
 )
 
-// Command is the argument by which the benchmark's program is this server, and Variable
-// the environment variable with its answers: a JSON array of Answer.
+// Command is the argument that makes the benchmark's program run as this server. Variable is the
+// environment variable with its responses, a JSON array of Answer.
 const (
 	Command  = "bare-http"
 	Variable = "BENCH_ANSWERS"
 )
 
-// Answer is what the server sends for one route.
+// Answer is the response that the server sends for one route.
 type Answer struct {
 	Method, Path string
 	Status       int
@@ -33,7 +33,8 @@ type Answer struct {
 	Body         []byte
 }
 
-// Record asks a fencelock server at addr for one lease and its release.
+// Record acquires and releases one lease at the fencelock server at addr, and returns the
+// responses.
 func Record(ctx context.Context, addr, host string) ([]Answer, error) {
 	acquired, err := record(ctx, addr, host, http.MethodPost, "/locks", "", `{"resource":"bare/0","ttl_ms":10000}`)
 	if err != nil {
@@ -72,14 +73,14 @@ func record(ctx context.Context, addr, host, method, path, lease, body string) (
 	if err != nil || resp.StatusCode >= http.StatusBadRequest {
 		return Answer{}, errors.Join(err, fmt.Errorf("%s %s: %d %.300s", method, path, resp.StatusCode, sent))
 	}
-	for _, own := range []string{"Date", "Content-Length"} { // net/http's
+	for _, own := range []string{"Date", "Content-Length"} { // net/http sets these itself
 		resp.Header.Del(own)
 	}
 	return Answer{Method: method, Path: path, Status: resp.StatusCode, Header: resp.Header, Body: sent}, nil
 }
 
-// Serve serves the answers of the environment until ctx ends. It prints its address as
-// fencelock does.
+// Serve sends the responses of the environment variable until ctx ends. It prints its address in
+// the same way as fencelock.
 func Serve(ctx context.Context) error {
 	var answers []Answer
 	if err := json.Unmarshal([]byte(os.Getenv(Variable)), &answers); err != nil { //nolint:musttag // as this program has written them

@@ -1,6 +1,6 @@
-// Package chart draws the two kinds of plot that the benchmark needs as SVG: made
-// by hand, without scripts or fonts of its own, and readable on light and dark
-// pages (each picture has a ground of its own that follows the reader's scheme).
+// Package chart draws the two kinds of plot that the benchmark needs, as SVG without scripts or
+// fonts. They are readable on light and dark pages, because each picture has its own background,
+// which follows the reader's colour scheme.
 package chart
 
 import (
@@ -12,8 +12,8 @@ import (
 	"strconv"
 )
 
-// style is both colour schemes. The colours of the series keep apart also for
-// eyes that see less of red or green.
+// style has both colour schemes. Readers with colour-blindness can tell the colours of the series
+// apart, too.
 const style = `<style>
 text{font:12px system-ui,-apple-system,"Segoe UI",sans-serif;fill:var(--ink)}
 .title{font-size:15px;font-weight:600}.soft{fill:var(--soft)}.end{text-anchor:end}.mid{text-anchor:middle}
@@ -23,7 +23,7 @@ svg{--ground:#fff;--ink:#1b1f24;--soft:#59636e;--grid:#d9dee3;--c0:#0550ae;--c1:
 </style>
 `
 
-// colors is how many of them there are; more series begin again.
+// colors is the number of colours; further series use them again from the first.
 const colors = 9
 
 // Point is one measured value.
@@ -33,7 +33,7 @@ type Point struct{ X, Y float64 }
 type Series struct {
 	Name   string
 	Points []Point
-	Bold   bool // what the plot is about
+	Bold   bool // the series that the plot is about
 }
 
 // Lines is a plot of series over logarithmic axes.
@@ -74,7 +74,7 @@ func (l Lines) SVG() []byte {
 	return c.done()
 }
 
-// ticksX are all places at which something was measured.
+// ticksX returns all x values at which something was measured.
 func (l Lines) ticksX() []float64 {
 	var ticks []float64
 	for _, s := range l.Series {
@@ -109,7 +109,7 @@ func (s *scale) include(v float64) {
 	}
 }
 
-// widen moves the ends out to the next round values.
+// widen moves both ends outwards to round values.
 func (s *scale) widen() {
 	if s.low > s.high {
 		return
@@ -125,7 +125,7 @@ func (s *scale) at(v float64) float64 {
 	return s.from + share*(s.to-s.from)
 }
 
-// steps are the round values of a decade.
+// steps returns the round values of a decade.
 func steps() []float64 { return []float64{1, 2, 5, 10} }
 
 func roundBelow(v float64) float64 {
@@ -149,7 +149,7 @@ func roundAbove(v float64) float64 {
 	return 10 * base
 }
 
-// decades are the round values within a scale.
+// decades returns the round values within a scale.
 func decades(s *scale) []float64 {
 	var ticks []float64
 	if s.low > s.high {
@@ -169,14 +169,14 @@ func decades(s *scale) []float64 {
 type Row struct {
 	Name  string
 	Parts []float64
-	Note  string // behind the bar; default the sum
+	Note  string // text after the bar; the sum if empty
 	Bold  bool
 }
 
 // Bars is a plot of horizontal bars from zero.
 type Bars struct {
 	Title, Label string
-	Parts        []string // names, where a bar has more than one part
+	Parts        []string // the names of the parts, if bars have several
 	Rows         []Row
 }
 
@@ -214,7 +214,8 @@ func class(name string, bold bool) string {
 	return name
 }
 
-// color is by part; bars of one part are coloured by what the plot is about.
+// color returns the colour of a part. If bars have one part, bold bars have another colour than
+// the rest.
 func color(part int, plain, bold bool) int {
 	if plain && !bold {
 		return colors - 1
@@ -244,7 +245,7 @@ func (r Row) note() string {
 	return number(r.sum())
 }
 
-// number writes a value short: 1,024 · 35k · 0.42.
+// number formats a value briefly: 1,024 · 35k · 0.42.
 func number(v float64) string {
 	switch {
 	case v >= 10_000:
@@ -257,7 +258,7 @@ func number(v float64) string {
 	return strconv.FormatFloat(math.Round(v*100)/100, 'f', -1, 64)
 }
 
-// canvas collects a picture.
+// canvas collects the SVG text.
 type canvas struct{ buf bytes.Buffer }
 
 func newCanvas(w, h int, title string) *canvas {
@@ -295,7 +296,7 @@ func (c *canvas) curve(i int, s Series, xs, ys *scale) {
 	}
 }
 
-// labels names the series where they end, moved apart where they meet.
+// labels writes each series' name at its end, and moves names apart that would overlap.
 func (c *canvas) labels(series []Series, ys *scale) {
 	type label struct {
 		series int
@@ -320,8 +321,8 @@ func (c *canvas) labels(series []Series, ys *scale) {
 	}
 }
 
-// spread moves sorted places apart, downwards first, then back up if they
-// leave the picture.
+// spread moves sorted positions apart, first downwards, and then up again if they leave the
+// picture.
 func spread(places []float64, low, high float64) {
 	next := low
 	for i := range places {
@@ -355,7 +356,7 @@ func (c *canvas) done() []byte {
 func escape(text string) string {
 	var b bytes.Buffer
 	if err := xml.EscapeText(&b, []byte(text)); err != nil {
-		return "" // a buffer does not fail
+		return "" // cannot happen: writing to a buffer does not fail
 	}
 	return b.String()
 }

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// tick is what /proc/stat counts in; Linux shows user space hundredths of a
-// second on every architecture that Go knows.
+// tick is the unit of /proc/stat: Linux reports hundredths of a second to user space on every
+// architecture that Go supports.
 const tick = 10 * time.Millisecond
 
 // Self is the processor time that this process has used.
@@ -27,8 +27,8 @@ func Self() time.Duration {
 	return time.Duration(use.Utime.Nano() + use.Stime.Nano())
 }
 
-// Process is the processor time of a process's living threads, to the
-// nanosecond. One that is gone has used none.
+// Process returns the processor time of a process's running threads, in nanoseconds. It returns 0
+// for a process that has ended.
 func Process(pid int) time.Duration {
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 	if err != nil {
@@ -69,7 +69,7 @@ func RSS(pid int) (int64, error) {
 	return pages * int64(os.Getpagesize()), err
 }
 
-// Parent is the parent of a process.
+// Parent returns the parent of a process.
 func Parent(pid int) (int, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -78,8 +78,8 @@ func Parent(pid int) (int, error) {
 	return parseParent(text)
 }
 
-// parseParent reads the parent from a stat file. The program's name, in
-// parentheses before it, may itself contain anything.
+// parseParent reads the parent from a stat file. The program's name precedes it in parentheses,
+// and may itself contain parentheses and spaces.
 func parseParent(stat []byte) (int, error) {
 	end := bytes.LastIndexByte(stat, ')')
 	if end < 0 {
@@ -92,7 +92,7 @@ func parseParent(stat []byte) (int, error) {
 	return strconv.Atoi(fields[1])
 }
 
-// Family is a process and its children.
+// Family returns a process and its children.
 func Family(pid int) []int {
 	family := []int{pid}
 	dirs, err := filepath.Glob("/proc/[0-9]*")
@@ -111,8 +111,8 @@ func Family(pid int) []int {
 	return family
 }
 
-// Machine is the time that all processors together were busy with anything,
-// time taken away by a hypervisor included.
+// Machine returns the time for which all processors together were busy, including the time that a
+// hypervisor took away.
 func Machine() (time.Duration, error) {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {

@@ -1,8 +1,8 @@
-// Package delay is a network on one machine: a program that forwards TCP connections and
-// holds every piece of data back for the same time, in each direction.
+// Package delay simulates a network on one machine: a program that forwards TCP connections and
+// delays all data by the same time, in each direction.
 //
-// It is one thread over epoll, because Go's timers are a millisecond late on an idle machine
-// and a delay of a tenth of that is to be told from none.
+// It is one thread over epoll. Go's timers are a millisecond late on an idle machine, which would
+// hide a delay of a tenth of a millisecond.
 package delay
 
 import (
@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Command is the argument by which the benchmark's program is this proxy. It is followed by
-// the delay of one direction and the addresses to forward to.
+// Command is the argument that makes the benchmark's program run as this proxy. The delay of one
+// direction and the addresses to forward to follow it.
 const Command = "delay"
 
 // Listening is the line that the proxy prints first.
@@ -57,7 +57,7 @@ func Serve(ctx context.Context, out io.Writer, args []string) (err error) {
 type proxy struct {
 	delay time.Duration
 	epoll int
-	ports map[int32]unix.Sockaddr // listening sockets, and where each leads
+	ports map[int32]unix.Sockaddr // listening sockets, with the address to which each forwards
 	ends  map[int32]*end
 	queue []piece // in the order in which they are due
 	spare [][]byte
@@ -67,11 +67,11 @@ type proxy struct {
 type end struct {
 	fd     int
 	other  *end
-	closed bool // nothing more comes from it
-	ended  bool // nothing more goes to it
+	closed bool // it sends no more data
+	ended  bool // it gets no more data
 }
 
-// piece is data under way; none is the end of its direction.
+// piece is data under way. A piece without data ends its direction.
 type piece struct {
 	due  time.Time
 	to   *end
@@ -80,14 +80,15 @@ type piece struct {
 
 const (
 	pieceSize = 64 << 10
-	first     = -20 // of all programs
-	// lookEvery is how often an idle proxy looks whether its context has ended.
+	first     = -20 // the priority of the proxy, above all other programs
+	// lookEvery is how often an idle proxy checks whether its context has ended.
 	lookEvery = 100 * time.Millisecond
 )
 
-// loop forwards. Ppoll waits to the nanosecond, where epoll_wait counts milliseconds.
+// loop forwards data. It uses ppoll, which waits with nanosecond precision, because epoll_wait
+// counts milliseconds.
 func (p *proxy) loop(ctx context.Context) error {
-	_ = unix.Setpriority(unix.PRIO_PROCESS, 0, first) // where it may: a network does not wait for a processor
+	_ = unix.Setpriority(unix.PRIO_PROCESS, 0, first) // if permitted: a real network does not wait for a processor
 	// The kernel may wake a thread 50 µs late unless the thread asks for less.
 	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("timer slack: %w", err)
@@ -111,7 +112,7 @@ func (p *proxy) loop(ctx context.Context) error {
 	return nil
 }
 
-// patience is how long nothing is due.
+// patience returns the time until the first piece is due.
 func (p *proxy) patience() time.Duration {
 	if len(p.queue) == 0 {
 		return lookEvery
@@ -119,7 +120,7 @@ func (p *proxy) patience() time.Duration {
 	return min(lookEvery, max(0, time.Until(p.queue[0].due)))
 }
 
-// ready takes a connection, or what has arrived on one.
+// ready accepts a connection, or reads the data that arrived on one.
 func (p *proxy) ready(fd int32) {
 	if to, ok := p.ports[fd]; ok {
 		p.accept(int(fd), to)
@@ -143,7 +144,7 @@ func (p *proxy) ready(fd int32) {
 	}
 }
 
-// buffer is a spare one, or a new one.
+// buffer returns a spare buffer, or a new one.
 func (p *proxy) buffer() []byte {
 	if len(p.spare) == 0 {
 		return make([]byte, pieceSize)
@@ -153,7 +154,7 @@ func (p *proxy) buffer() []byte {
 	return buf
 }
 
-// deliver writes what is due.
+// deliver writes the pieces that are due.
 func (p *proxy) deliver() {
 	due := 0
 	for now := time.Now(); due < len(p.queue) && !p.queue[due].due.After(now); due++ {
@@ -168,7 +169,8 @@ func (p *proxy) deliver() {
 	p.queue = append(p.queue[:0], p.queue[due:]...)
 }
 
-// write writes all of it, unless the connection is broken, of which its reader hears.
+// write writes all of data. If the connection is broken, write stops, and the next read of the
+// connection notices it.
 func write(fd int, data []byte) {
 	for len(data) > 0 {
 		n, err := unix.Write(fd, data)
@@ -184,8 +186,8 @@ func write(fd int, data []byte) {
 	}
 }
 
-// hangUp ends the direction towards e, after all that was sent in it. When both have ended, so
-// does the connection.
+// hangUp ends the direction towards e, after all data that was sent in it. If both directions
+// have ended, it closes the connection.
 func (p *proxy) hangUp(e *end) {
 	_ = unix.Shutdown(e.fd, unix.SHUT_WR)
 	e.ended = true
@@ -207,7 +209,7 @@ func (p *proxy) accept(port int, to unix.Sockaddr) {
 	if err == nil {
 		err = unix.Connect(server, to)
 	}
-	if err != nil { // the client hears of it as from a host whose service is down
+	if err != nil { // the connection is closed, as if the service behind it were down
 		_ = unix.Close(client)
 		_ = unix.Close(server)
 		return

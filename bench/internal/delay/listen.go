@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// backlog is how many connections may wait to be taken.
+// backlog is the number of connections that may wait for the proxy to accept them.
 const backlog = 1024
 
 // listen opens a port for each target.

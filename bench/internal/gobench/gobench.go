@@ -12,8 +12,8 @@ import (
 	"golang.org/x/perf/benchunit"
 )
 
-// Key is a benchmark and what was counted of it, as benchstat names them: a
-// name without "Benchmark", and sec/op for ns/op.
+// Key names a benchmark and its unit as benchstat does: without "Benchmark" in the name, and with
+// sec/op for ns/op.
 type Key struct{ Package, Name, Unit string }
 
 // Samples are all rounds of one side.
@@ -35,7 +35,7 @@ func (s Samples) Add(pkg, out string) error {
 	return reader.Err()
 }
 
-// Change is a benchmark that is not what it was.
+// Change is a benchmark whose result differs between the two sides.
 type Change struct {
 	Key
 	Old, New float64 // medians
@@ -43,7 +43,7 @@ type Change struct {
 	Test     benchmath.Comparison
 }
 
-// Worse says in which direction.
+// Worse reports whether the new side costs more.
 func (c Change) Worse() bool { return c.Ratio > 1 }
 
 // String is a line for people.
@@ -57,15 +57,16 @@ func (c Change) String() string {
 		benchunit.Scale(c.Old, class), benchunit.Scale(c.New, class), c.Unit, c.Ratio, c.Test)
 }
 
-// compared are the units that are costs; others are a benchmark's own.
+// compared reports whether a unit is a cost. Benchmarks may report units of their own, which are
+// not compared.
 func compared(unit string) bool { return unit == "sec/op" || unit == "allocs/op" || unit == "B/op" }
 
-// thresholds: a change must be as unlikely by chance as one in a hundred. With
-// five rounds a side that means that the two ranges lie apart.
+// thresholds require that chance explains a change with a probability of at most 1 %. With five
+// rounds a side, the two ranges must not overlap.
 var thresholds = benchmath.Thresholds{CompareAlpha: 0.01}
 
-// Compare lists what changed by threshold or more. It asks more than that of the
-// medians: the rounds must differ by a Mann-Whitney U test, or it may be noise.
+// Compare lists the benchmarks whose median changed by threshold or more. A Mann-Whitney U test
+// over the rounds must also find a difference; otherwise the change may be noise.
 func Compare(old, fresh Samples, threshold float64) []Change {
 	var changes []Change
 	for k, values := range fresh {
@@ -85,8 +86,8 @@ func Compare(old, fresh Samples, threshold float64) []Change {
 }
 
 func compare(k Key, old, fresh []float64) Change {
-	const confidence = 0.95 // of an interval that is not shown
-	// NewSample sorts what it is given.
+	const confidence = 0.95 // of an interval that is not printed
+	// NewSample sorts its argument.
 	a, b := benchmath.NewSample(slices.Clone(old), &thresholds), benchmath.NewSample(slices.Clone(fresh), &thresholds)
 	c := Change{
 		Key:  k,
@@ -98,8 +99,8 @@ func compare(k Key, old, fresh []float64) Change {
 	return c
 }
 
-// ratio of two costs, of which either may be none: something where nothing was
-// is as bad as can be.
+// ratio divides two costs, either of which may be zero. A cost that appeared where there was none
+// becomes a huge ratio.
 func ratio(old, fresh float64) float64 {
 	const none = 1e-12
 	return max(fresh, none) / max(old, none)

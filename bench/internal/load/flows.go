@@ -29,7 +29,8 @@ func newFlows(ctx context.Context, p peer.Remote, job Job, records []*record) (*
 	return f, nil
 }
 
-// withConns does something for every dialect, on a connection beside its own.
+// withConns calls do for every dialect, on a new connection, because the dialect's own connection
+// is in use.
 func (f *flows) withConns(ctx context.Context, do func(peer.Dialect, context.Context, *rawhttp.Conn) error) error {
 	return each(ctx, len(f.crew), func(ctx context.Context, i int) error {
 		conn, err := rawhttp.Dial(ctx, f.addrs[i%len(f.addrs)])
@@ -44,7 +45,7 @@ func (f *flows) work(ctx context.Context) error { return rawhttp.Drive(ctx, f.ad
 
 func (f *flows) dismiss(ctx context.Context) error { return f.withConns(ctx, peer.Dialect.Teardown) }
 
-// flow is one client's life.
+// flow is one client's cycle of requests.
 type flow struct {
 	dialect peer.Dialect
 	job     Job
@@ -53,7 +54,7 @@ type flow struct {
 
 	state state
 	turns int
-	uses  int // still to do
+	uses  int // how many uses are left in this turn
 	turn  turn
 	use   time.Time
 }
@@ -67,7 +68,7 @@ const (
 	releasing
 )
 
-// Next takes an answer and continues.
+// Next handles a response and appends the next request.
 func (f *flow) Next(resp *rawhttp.Response, now time.Time, buf []byte) ([]byte, error) {
 	switch f.state {
 	case acquiring:
@@ -108,7 +109,7 @@ func (f *flow) lost(err error) {
 	f.record.failure(err)
 }
 
-// proceed uses what is held again, or gives it back.
+// proceed appends a use of the held resource, or its release after the last use.
 func (f *flow) proceed(now time.Time, buf []byte) []byte {
 	if f.uses > 0 && !f.record.w.stopped() {
 		f.uses--

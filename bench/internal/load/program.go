@@ -8,7 +8,7 @@ import (
 	"github.com/fencelock/fencelock/bench/internal/peer"
 )
 
-// program is a crew that works in a process of its own.
+// program is a crew that runs in its own process.
 type program struct {
 	w       *window
 	record  *record
@@ -42,7 +42,7 @@ func (p *program) work(ctx context.Context) error {
 	return err
 }
 
-// after waits for a phase; false if ctx ends first.
+// after waits for a phase. It returns false if ctx ends first.
 func after(ctx context.Context, phase <-chan struct{}) bool {
 	select {
 	case <-phase:
@@ -54,7 +54,7 @@ func after(ctx context.Context, phase <-chan struct{}) bool {
 
 func (p *program) dismiss(context.Context) error { return p.started.Close() }
 
-// take records what a program has measured.
+// take records the results of a program.
 func (r *record) take(t peer.Tally) {
 	r.acquires, r.pairs = durations(t.Acquires), durations(t.Pairs)
 	r.busy, r.failed = t.Busy, t.Failed

@@ -12,16 +12,15 @@ import (
 )
 
 const (
-	// grace is how long a turn may still take after the round, before it is cut off.
+	// grace is how long a turn may continue after the round; then its context is cancelled.
 	grace = 3 * time.Second
-	// stopWithin bounds how long that may take.
+	// stopWithin bounds how long the workers may take to stop after that.
 	stopWithin = 15 * time.Second
 	// openAtOnce bounds how many sessions are opened at the same time.
 	openAtOnce = 32
 )
 
-// Run drives a peer through one round. meter reads the processor time that was
-// used so far.
+// Run drives a peer through one round. meter reads the processor time used so far.
 func Run(ctx context.Context, p peer.Peer, job Job, meter func() Usage) (Outcome, error) {
 	w := newWindow()
 	records := make([]*record, job.staff())
@@ -39,7 +38,7 @@ func Run(ctx context.Context, p peer.Peer, job Job, meter func() Usage) (Outcome
 	return o, nil
 }
 
-// staff is how many workers it takes.
+// staff returns the number of workers that the job needs.
 func (j Job) staff() int {
 	if j.Hot {
 		return j.Workers + spare
@@ -47,7 +46,7 @@ func (j Job) staff() int {
 	return j.Workers
 }
 
-// crew is what turns the crank.
+// crew is a set of workers that acquire and release.
 type crew interface {
 	// work returns when the window has stopped and all work is done.
 	work(ctx context.Context) error
@@ -64,7 +63,7 @@ func assemble(ctx context.Context, p peer.Peer, job Job, records []*record) (cre
 	return newSessions(ctx, p, job, records)
 }
 
-// direct runs the crew for as long as the job says.
+// direct runs the crew for as long as the job says, and returns the outcome.
 func direct(ctx context.Context, w *window, c crew, job Job, records []*record, meter func() Usage) (Outcome, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -73,7 +72,7 @@ func direct(ctx context.Context, w *window, c crew, job Job, records []*record, 
 	go func() {
 		err := c.work(ctx)
 		if err != nil {
-			fail(err) // nothing left to measure
+			fail(err) // without workers there is nothing left to measure
 		}
 		ended <- err
 	}()
@@ -96,7 +95,7 @@ func direct(ctx context.Context, w *window, c crew, job Job, records []*record, 
 	return o, nil
 }
 
-// await waits for the crew's end, and cuts off what takes too long.
+// await waits until the crew has ended, and cancels the turns that take too long.
 func await(ended <-chan error, cancel context.CancelFunc) (cut bool, err error) {
 	select {
 	case err := <-ended:
@@ -115,7 +114,7 @@ func await(ended <-chan error, cancel context.CancelFunc) (cut bool, err error) 
 	}
 }
 
-// each does something for every index, a few at the same time.
+// each calls do for every index, with a few calls at the same time.
 func each(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(openAtOnce)

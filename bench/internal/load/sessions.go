@@ -9,21 +9,21 @@ import (
 	"github.com/fencelock/fencelock/bench/internal/peer"
 )
 
-// failurePause keeps a worker whose peer fails at once from burning a processor.
+// failurePause keeps a worker whose peer fails at once from using a whole processor.
 const failurePause = 5 * time.Millisecond
 
-// sessions is a crew with a goroutine a worker.
+// sessions is a crew with one goroutine for each worker.
 type sessions struct {
 	job     Job
 	workers []peer.Session
 	records []*record
 	hot     hotspot
-	line    chan struct{} // places in the queue; nil if no worker waits
+	line    chan struct{} // one entry for each free place in the queue; nil if workers do not wait
 }
 
-// spare is how many workers a hot resource has beyond its waiters: who gives it
-// back waits in the queue again only when another worker has got it. So the queue
-// keeps its length, and no worker hands the resource to itself.
+// spare is the number of workers of a hot resource in addition to its waiters. A worker that
+// released the resource waits in the queue again only after another worker has acquired it. So
+// the queue keeps its length, and no worker hands the resource to itself.
 const spare = 2
 
 func newSessions(ctx context.Context, p peer.Peer, job Job, records []*record) (*sessions, error) {
@@ -62,7 +62,7 @@ func (s *sessions) work(ctx context.Context) error {
 	return nil
 }
 
-// loop is a worker's life.
+// loop is the whole run of one worker.
 func (s *sessions) loop(ctx context.Context, i int) {
 	r := s.records[i]
 	for n := 0; !r.w.stopped() && s.queue(ctx) == nil; n++ {
@@ -71,7 +71,7 @@ func (s *sessions) loop(ctx context.Context, i int) {
 		case err == nil:
 		case errors.Is(err, peer.ErrBusy):
 			r.refused()
-		case ctx.Err() != nil: // sent away from the line
+		case ctx.Err() != nil: // cut off while it waited in the queue
 		default:
 			r.failure(err)
 			time.Sleep(failurePause)
@@ -152,7 +152,7 @@ type hotspot struct {
 	mu               sync.Mutex
 	grants, releases int
 	sent             time.Time // when the last release was sent
-	free             time.Time // when the last release was answered
+	free             time.Time // when the response to the last release arrived
 }
 
 func (h *hotspot) releasing(at time.Time) {
@@ -161,14 +161,14 @@ func (h *hotspot) releasing(at time.Time) {
 	h.sent = at
 }
 
-// granted records a grant. The next in the queue may see it before the
-// releaser hears of the release: that is a hand-off in no time.
+// granted records a grant. The next worker in the queue may get its grant before the releaser
+// gets the response to its release; the hand-off then counts as 0.
 func (h *hotspot) granted(at time.Time, r *record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.grants++
 	if h.grants == 1 || !r.w.measuring() {
-		return // no worker had it before
+		return // it is the first grant
 	}
 	var took time.Duration
 	if h.releases == h.grants-1 {

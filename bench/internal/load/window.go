@@ -1,5 +1,5 @@
-// Package load drives a contender: closed loops of acquire and release by any
-// number of workers, and what one round of that says.
+// Package load drives a contender with any number of workers, each of which acquires and releases
+// in a closed loop. It returns what one round measured.
 package load
 
 import (
@@ -13,28 +13,28 @@ import (
 
 // Job is one round's work.
 type Job struct {
-	Workers       int // of a hot resource: how many wait in the queue besides the holder
+	Workers       int // the number of workers; for a hot resource, the number that wait in the queue in addition to the holder
 	Warm, Measure time.Duration
 	// Claim names what a worker acquires in its n-th turn.
 	Claim func(worker, n int) peer.Claim
 	Uses  int // how often Session.Use is called between acquire and release
-	// Hot says that all want the same resource and wait for it: hand-offs are
-	// timed, and who waits when time is up is sent away.
+	// Hot says that all workers want the same resource and wait for it. Hand-offs are timed, and
+	// workers that still wait at the end of the round are cut off.
 	Hot  bool
 	Hold time.Duration // how long a hot resource is held
-	// Blocking gives each worker a goroutine although one thread could drive them all.
+	// Blocking gives each worker a goroutine, although one thread could drive all of them.
 	Blocking bool
 }
 
 // Usage is processor time.
 type Usage struct {
-	Load    time.Duration // this process: the load, and libraries in it
+	Load    time.Duration // this process: the load generator and the libraries in it
 	Service time.Duration // the lock service, if it is a process of its own
 	Store   time.Duration // Redis, Postgres
 	Foreign time.Duration // everything else on the machine
 }
 
-// Sub is what was used since before.
+// Sub returns the time used since before.
 func (u Usage) Sub(before Usage) Usage {
 	return Usage{u.Load - before.Load, u.Service - before.Service, u.Store - before.Store, u.Foreign - before.Foreign}
 }
@@ -48,12 +48,13 @@ type Outcome struct {
 	Failed  int
 	Err     string        // the first failure
 	Acquire stats.Latency // of granted acquires
-	Pair    stats.Latency // acquire and release together, without what is between
+	Pair    stats.Latency // acquire and release together, without the time between them
 	Use     stats.Latency
-	Handoff stats.Latency // hot: from a release's answer to the next grant's
-	// Turnover: hot: from the sending of a release to the next grant's answer.
+	Handoff stats.Latency // hot: from the response to a release to the response to the next grant
+	// Turnover, of a hot resource, is the time from sending a release to the response to the next
+	// grant.
 	Turnover stats.Latency
-	Held     stats.Latency // hot: how long the holders really held
+	Held     stats.Latency // hot: how long holders kept the resource
 	CPU      Usage
 }
 
@@ -71,7 +72,7 @@ const (
 	stopped
 )
 
-// window tells the workers what counts.
+// window tells the workers when to measure and when to stop.
 type window struct {
 	phase        atomic.Int32
 	begun, ended chan struct{} // closed when measuring begins and ends
@@ -82,7 +83,8 @@ func newWindow() *window { return &window{begun: make(chan struct{}), ended: mak
 func (w *window) measuring() bool { return w.phase.Load() == measuring }
 func (w *window) stopped() bool   { return w.phase.Load() == stopped }
 
-// run lets time pass, and returns for how long was measured and what it used.
+// run waits for the warm-up and the measured time. It returns the measured time and the processor
+// time used in it.
 func (w *window) run(ctx context.Context, job Job, meter func() Usage) (seconds float64, used Usage, err error) {
 	defer w.phase.Store(stopped)
 	if err := sleep(ctx, job.Warm); err != nil {
@@ -108,8 +110,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// record is what one worker saw while it counted. Only the worker touches it
-// until the run is over.
+// record is what one worker saw while measuring. Only the worker uses it until the run is over.
 type record struct {
 	w                   *window
 	acquires, pairs     []time.Duration
@@ -145,8 +146,8 @@ func (r *record) refused() {
 	}
 }
 
-// failure counts what went wrong, and keeps the first also while nothing
-// counts: it explains a run without results.
+// failure counts an error while measuring. It keeps the first error even outside the measured
+// time, because that error explains a run without results.
 func (r *record) failure(err error) {
 	if r.w.measuring() {
 		r.failed++
@@ -156,7 +157,7 @@ func (r *record) failure(err error) {
 	}
 }
 
-// sum adds the workers' records up.
+// sum adds up the records of all workers.
 func sum(records []*record) Outcome {
 	var o Outcome
 	var all record

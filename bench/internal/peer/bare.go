@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// bareScript does a batch of operations, with no rule of any protocol.
+// bareScript executes a batch of operations, and checks no rule of the protocol.
 //
 //	ARGV  a MessagePack array of owner, resource and TTL (ms; 0 releases) for each operation
 //	reply an integer each: the token of a grant, 1 for a release, 0 for neither
@@ -32,15 +32,15 @@ for i = 1, #ops, 3 do
 end
 return replies`)
 
-// Bare is the floor under fencelock in-process: the same batches to the same nodes, by
-// the smallest script that locks and counts. It promises nothing.
+// Bare is the floor under fencelock in-process. It sends the same batches to the same nodes, but
+// with the smallest script that locks and counts. It gives no guarantees.
 type Bare struct {
 	clients []*redis.Client
 	queues  []chan bareJob
 	done    sync.WaitGroup
 }
 
-// bareBatch bounds a batch as a node of fencelock does.
+// bareBatch is the maximum size of a batch, the same as for a fencelock node.
 const bareBatch = 170
 
 // bareJob is one operation on one node.
@@ -54,7 +54,7 @@ type bareOp struct {
 	ttl             time.Duration // 0 releases
 }
 
-// NewBare opens the nodes.
+// NewBare connects to the nodes.
 func NewBare(urls []string) (*Bare, error) {
 	b := &Bare{}
 	for _, url := range urls {
@@ -69,13 +69,13 @@ func NewBare(urls []string) (*Bare, error) {
 	return b, nil
 }
 
-// Name is how tables call it.
+// Name returns the name in tables.
 func (*Bare) Name() string { return "bare-batch" }
 
 // Open makes a session.
 func (b *Bare) Open(context.Context) (Session, error) { return &bareSession{bare: b}, nil }
 
-// Close ends the senders, then their connections.
+// Close stops the senders, and then closes their connections.
 func (b *Bare) Close() error {
 	for _, q := range b.queues {
 		close(q)
@@ -84,7 +84,7 @@ func (b *Bare) Close() error {
 	return closeAll(b.clients)
 }
 
-// bareLoop sends what is queued for one node, batch after batch.
+// bareLoop sends the queued operations of one node, batch after batch.
 func bareLoop(c *redis.Client, queue <-chan bareJob) {
 	var jobs []bareJob
 	var packed []byte

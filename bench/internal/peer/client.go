@@ -7,28 +7,28 @@ import (
 	goclient "github.com/fencelock/fencelock/client"
 )
 
-// Client is fencelock's Go client as applications use it: one for all workers of this process.
+// Client is fencelock's Go client as applications use it: all workers of this process share it.
 type Client struct {
 	name  string
 	locks *goclient.Client
 }
 
-// NewClient is for the server at addr.
+// NewClient returns a client of the server at addr.
 func NewClient(name, addr string) (*Client, error) {
 	locks, err := goclient.New([]string{"http://" + addr})
 	return &Client{name, locks}, err
 }
 
-// NewSingleClient is such a client that sends no batches.
+// NewSingleClient returns a client that sends no batches.
 func NewSingleClient(name, addr string) (*Client, error) {
 	locks, err := goclient.New([]string{"http://" + addr}, goclient.WithBatchAfter(-1))
 	return &Client{name, locks}, err
 }
 
-// Name is how tables call it.
+// Name returns the name in tables.
 func (c *Client) Name() string { return c.name }
 
-// Open makes a session, which is next to nothing.
+// Open makes a session, which costs next to nothing.
 func (c *Client) Open(context.Context) (Session, error) { return &clientSession{locks: c.locks}, nil }
 
 // Close closes the connections.

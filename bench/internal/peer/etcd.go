@@ -30,10 +30,10 @@ func NewEtcd(addr string) (*Etcd, error) {
 	return &Etcd{client: c}, nil
 }
 
-// Name is how tables call it.
+// Name returns the name in tables.
 func (*Etcd) Name() string { return "etcd-grpc" }
 
-// Open makes a session of etcd's own for the worker.
+// Open makes an etcd session for the worker.
 func (e *Etcd) Open(ctx context.Context) (Session, error) {
 	s, err := concurrency.NewSession(e.client, concurrency.WithTTL(leaseSeconds), concurrency.WithContext(context.WithoutCancel(ctx)))
 	if err != nil {
@@ -78,16 +78,16 @@ func (s *etcdSession) Close() error { return s.session.Close() }
 // EtcdJSON is etcd's lock service through its JSON gateway.
 type EtcdJSON struct{ addr string }
 
-// NewEtcdJSON is the server at addr.
+// NewEtcdJSON returns a peer for the server at addr.
 func NewEtcdJSON(addr string) *EtcdJSON { return &EtcdJSON{addr: addr} }
 
-// Name is how tables call it.
+// Name returns the name in tables.
 func (*EtcdJSON) Name() string { return "etcd-json" }
 
-// Addrs are host:port.
+// Addrs returns the address as host:port.
 func (e *EtcdJSON) Addrs() []string { return []string{e.addr} }
 
-// Dialect is for one client.
+// Dialect returns the dialect of one client.
 func (*EtcdJSON) Dialect() Dialect { return &gateway{} }
 
 // Open connects, with an etcd lease for the worker.
@@ -95,10 +95,10 @@ func (e *EtcdJSON) Open(ctx context.Context) (Session, error) {
 	return session(speak(ctx, e.addr, e.Dialect()))
 }
 
-// Close has nothing to do.
+// Close does nothing.
 func (*EtcdJSON) Close() error { return nil }
 
-// gateway is the dialect. The gateway has no call that tries once.
+// gateway is the dialect. Acquire always waits, because the gateway has no call that tries once.
 type gateway struct {
 	lease string
 	key   string

@@ -19,34 +19,36 @@ import (
 )
 
 // HTTP is a running fencelock server, or several over the same nodes. Each acquire has an
-// idempotency key, as those of fencelock's clients have.
+// idempotency key, as fencelock's clients send one.
 type HTTP struct {
 	name    string
 	addrs   []string
 	guarded bool
 }
 
-// NewHTTP is the server at addr; Use extends the lease.
+// NewHTTP returns a peer for the server at addr. Its Use extends the lease.
 func NewHTTP(addr string) *HTTP { return NewServers("fencelock-http", addr) }
 
-// NewBareHTTP is the server of recorded answers at addr, which has no locks.
+// NewBareHTTP returns a peer for the server of recorded responses at addr, which has no locks.
 func NewBareHTTP(addr string) *HTTP { return NewServers("bare-http", addr) }
 
-// NewServers is a server, or several, under a name of their own; clients are spread over them.
+// NewServers returns a peer for one or several servers, with its own name; clients are spread
+// over the servers.
 func NewServers(name string, addrs ...string) *HTTP { return &HTTP{name: name, addrs: addrs} }
 
-// NewGuardedHTTP is the server at addr; Use claims a guarded record and writes it.
+// NewGuardedHTTP returns a peer for the server at addr. Its Use claims a guarded record and
+// writes it.
 func NewGuardedHTTP(addr string) *HTTP {
 	return &HTTP{name: "fencelock-http-guarded", addrs: []string{addr}, guarded: true}
 }
 
-// Name is how tables call it.
+// Name returns the name in tables.
 func (h *HTTP) Name() string { return h.name }
 
-// Addrs are host:port.
+// Addrs returns the addresses as host:port.
 func (h *HTTP) Addrs() []string { return h.addrs }
 
-// Dialect is for one client.
+// Dialect returns the dialect of one client.
 func (*HTTP) Dialect() Dialect { return &fencelock{keys: rand.Text()} }
 
 // Open connects.
@@ -62,7 +64,7 @@ func (h *HTTP) Open(ctx context.Context) (Session, error) {
 	return &guardedSession{spoken: s, lock: d}, nil
 }
 
-// Close has nothing to do: the program belongs to who started it.
+// Close does nothing: the caller started the server, and stops it.
 func (*HTTP) Close() error { return nil }
 
 // fencelock is the dialect.
@@ -71,7 +73,7 @@ type fencelock struct {
 	lease    []byte // the header line with the lease id
 	token    []byte
 	body     []byte
-	keys     string // what its idempotency keys begin with
+	keys     string // the prefix of its idempotency keys
 	acquires int
 }
 
@@ -93,7 +95,7 @@ func (f *fencelock) Acquire(buf []byte, c Claim) []byte {
 	return rawhttp.AppendJSON(buf, http.MethodPost, "/locks", KeyHeader(f.keys, f.acquires), f.body)
 }
 
-// KeyHeader is the header line with the n-th idempotency key of a client.
+// KeyHeader returns the header line with the n-th idempotency key of a client.
 func KeyHeader(client string, n int) string {
 	return "Idempotency-Key: " + client + strconv.Itoa(n) + "\r\n"
 }
@@ -120,7 +122,7 @@ func (f *fencelock) Release(buf []byte) []byte {
 	return rawhttp.AppendRequest(buf, http.MethodDelete, "/leases/current", string(f.lease))
 }
 
-// AppendLeaseHeader appends the header line with the lease id of a grant's body.
+// AppendLeaseHeader appends the header line with the lease id from the body of a grant.
 func AppendLeaseHeader(buf, body []byte) []byte {
 	_, id, _ := bytes.Cut(body, []byte(`"lease_id":"`))
 	id, _, _ = bytes.Cut(id, []byte{'"'})
@@ -138,7 +140,7 @@ func expect(resp *rawhttp.Response, status int) error {
 	return nil
 }
 
-// refused tells what an answer says that nobody wants.
+// refused returns an error that quotes an unexpected response.
 func refused(resp *rawhttp.Response) error {
 	return fmt.Errorf("answered %d: %.300s", resp.Status, resp.Body)
 }
@@ -149,8 +151,8 @@ type guardedSession struct {
 	lock *fencelock
 }
 
-// Use claims before it reads, and then writes: what a worker does who computes
-// the new value from the old one.
+// Use claims the record before it reads it, and then writes it, like a worker that computes the
+// new value from the old one.
 func (g *guardedSession) Use(ctx context.Context) error {
 	path, header := "/guarded/"+g.lock.resource, "Fencing-Token: "+string(g.lock.token)+"\r\n"
 	read := rawhttp.AppendRequest(g.conn.Buffer(), http.MethodPost, path, header)
@@ -174,7 +176,7 @@ func Ready(ctx context.Context, addr string) (voting int, err error) {
 	return ready.Voting, err
 }
 
-// Waiting asks a fencelock server how many wait for a resource.
+// Waiting asks a fencelock server how many requests wait for a resource.
 func Waiting(ctx context.Context, addr, resource string) (waiters int, err error) {
 	var lock struct {
 		Waiters int `json:"waiters"`
@@ -205,7 +207,7 @@ type InProcess struct {
 	nodes  []*redisnode.Node
 }
 
-// NewInProcess opens the nodes, whose databases have to be empty.
+// NewInProcess connects to the nodes, whose databases must be empty.
 func NewInProcess(urls []string) (*InProcess, error) {
 	p := &InProcess{done: make(chan error, 1)}
 	nodes := make([]node.Node, 0, len(urls))
@@ -226,13 +228,13 @@ func NewInProcess(urls []string) (*InProcess, error) {
 	return p, nil
 }
 
-// Name is how tables call it.
+// Name returns the name in tables.
 func (*InProcess) Name() string { return "fencelock-inprocess" }
 
-// Voting is the number of nodes that vote.
+// Voting returns the number of nodes that vote.
 func (p *InProcess) Voting() int { return p.locker.Status().Voting }
 
-// Open makes a session, which is next to nothing.
+// Open makes a session, which costs next to nothing.
 func (p *InProcess) Open(context.Context) (Session, error) {
 	return &inProcess{locker: p.locker}, nil
 }
@@ -262,7 +264,7 @@ type inProcess struct {
 }
 
 func (s *inProcess) Acquire(ctx context.Context, c Claim) error {
-	lease, err := s.locker.Acquire(ctx, lockcore.AcquireRequest{Resource: c.Resource, TTL: c.TTL, Wait: c.Wait})
+	lease, err := s.locker.Acquire(ctx, lockcore.Request{Caller: lockcore.Everyone, Resource: c.Resource, TTL: c.TTL, Wait: c.Wait})
 	if err != nil {
 		if errors.Is(err, lockcore.ErrHeld) {
 			return ErrBusy
@@ -274,10 +276,20 @@ func (s *inProcess) Acquire(ctx context.Context, c Claim) error {
 }
 
 func (s *inProcess) Use(ctx context.Context) error {
-	_, err := s.locker.Extend(ctx, s.lease, s.ttl)
+	lease, err := s.locker.Open(ctx, lockcore.Everyone, s.lease)
+	if err == nil {
+		_, err = lease.Extend(ctx, s.ttl)
+	}
 	return err
 }
 
-func (s *inProcess) Release(ctx context.Context) error { return s.locker.Release(ctx, s.lease) }
+func (s *inProcess) Release(ctx context.Context) error {
+	lease, err := s.locker.Open(ctx, lockcore.Everyone, s.lease)
+	if err != nil {
+		return err
+	}
+	_, err = lease.Release(ctx)
+	return err
+}
 
 func (*inProcess) Close() error { return nil }

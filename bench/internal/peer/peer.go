@@ -1,5 +1,5 @@
-// Package peer puts one face on everything that is compared: fencelock over
-// HTTP and in-process, the Redis lock libraries, etcd and Postgres.
+// Package peer is one interface to all contenders: fencelock over HTTP and in-process, the Redis
+// lock libraries, etcd, ZooKeeper and Postgres.
 package peer
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/fencelock/fencelock/bench/internal/rawhttp"
 )
 
-// ErrBusy says that somebody else holds the resource.
+// ErrBusy says that another worker holds the resource.
 var ErrBusy = errors.New("held by another")
 
 // Claim asks for a resource.
@@ -22,21 +22,21 @@ type Claim struct {
 
 // Peer is one contender.
 type Peer interface {
-	// Name is short and names it in tables and flags.
+	// Name returns the short name for tables and flags.
 	Name() string
-	// Open makes what one worker uses.
+	// Open makes the session of one worker.
 	Open(ctx context.Context) (Session, error)
-	// Close ends what the sessions share.
+	// Close closes what the sessions share.
 	Close() error
 }
 
-// Session is what one worker uses; it holds at most one resource.
+// Session belongs to one worker; it holds at most one resource.
 type Session interface {
-	// Acquire takes the resource. Errors: ErrBusy, or what went wrong.
+	// Acquire acquires the resource. The error is ErrBusy if another worker holds it.
 	Acquire(ctx context.Context, c Claim) error
-	// Use does what is done while holding: extending, or a guarded write.
+	// Use does the work of a holder: it extends the lease, or makes a guarded write.
 	Use(ctx context.Context) error
-	// Release gives it back.
+	// Release releases the resource.
 	Release(ctx context.Context) error
 	Close() error
 }
@@ -49,14 +49,14 @@ type Remote interface {
 	Dialect() Dialect
 }
 
-// Dialect writes one client's requests and reads their answers.
+// Dialect writes one client's requests and reads the responses.
 type Dialect interface {
-	// Setup prepares the client, Teardown takes back what that left.
+	// Setup prepares the client on the server; Teardown undoes that.
 	Setup(ctx context.Context, c *rawhttp.Conn) error
 	Teardown(ctx context.Context, c *rawhttp.Conn) error
 
 	Acquire(buf []byte, c Claim) []byte
-	// Acquired remembers the grant. Errors: ErrBusy, or what the answer says.
+	// Acquired remembers the grant. It returns ErrBusy, or an error that quotes the response.
 	Acquired(resp *rawhttp.Response) error
 	Use(buf []byte) []byte
 	Used(resp *rawhttp.Response) error
@@ -64,10 +64,10 @@ type Dialect interface {
 	Released(resp *rawhttp.Response) error
 }
 
-// errNoUse is what a peer says that has nothing to do while holding.
+// errNoUse is the error of a peer that has nothing to do while it holds the resource.
 var errNoUse = errors.New("this peer cannot do that")
 
-// spoken is a Session that speaks a dialect over a connection of its own.
+// spoken is a Session that uses a dialect over its own connection.
 type spoken struct {
 	dialect Dialect
 	conn    *rawhttp.Conn
@@ -85,7 +85,7 @@ func speak(ctx context.Context, addr string, d Dialect) (*spoken, error) {
 	return &spoken{dialect: d, conn: conn}, nil
 }
 
-// session is an interface without a value after an error.
+// session returns a nil interface after an error.
 func session(s *spoken, err error) (Session, error) {
 	if err != nil {
 		return nil, err

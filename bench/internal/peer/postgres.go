@@ -11,12 +11,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// pgPool is how many connections a Postgres peer has; three peers and a guard
-// share the server's 200. With more workers than
-// that they queue for a connection, as they would in an application.
+// pgPool is the number of connections of a Postgres peer. Three peers and a guard share the
+// server's 200 connections. If there are more workers, they queue for a connection, as they would
+// in an application.
 const pgPool = 48
 
-// openPool opens a pool with all its connections, so that no run pays for them.
+// openPool opens a pool and all its connections, so that no round includes connecting.
 func openPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -26,15 +26,15 @@ func openPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
-// Rows is a table of leases in Postgres, with an expiry and a token a row: what
-// one would write by hand.
+// Rows is a table of leases in Postgres, with an expiry and a token in each row: the usual
+// handwritten lock.
 type Rows struct{ pool *pgxpool.Pool }
 
 const rowsSchema = `CREATE TABLE IF NOT EXISTS bench_leases (
 	resource text PRIMARY KEY, owner text NOT NULL, token bigint NOT NULL, expires timestamptz NOT NULL
 ) WITH (fillfactor = 50)`
 
-// NewRows connects and makes the table.
+// NewRows connects and creates the table.
 func NewRows(ctx context.Context, url string) (*Rows, error) {
 	pool, err := openPool(ctx, url)
 	if err != nil {
@@ -47,7 +47,7 @@ func NewRows(ctx context.Context, url string) (*Rows, error) {
 	return &Rows{pool: pool}, nil
 }
 
-// Name is how tables call it.
+// Name returns the name in tables.
 func (*Rows) Name() string { return "pg-row" }
 
 // Open makes a session.
@@ -104,14 +104,14 @@ func (s *rowSession) one(ctx context.Context, statement string, args ...any) err
 
 func (*rowSession) Close() error { return nil }
 
-// Unguarded locks with another peer and writes a row of Postgres that nothing
-// protects: the baseline of a guarded write.
+// Unguarded locks with another peer and writes an unprotected row in Postgres. It is the baseline
+// of guarded writes.
 type Unguarded struct {
 	Peer
 	pool *pgxpool.Pool
 }
 
-// NewUnguarded makes the table. It leaves closing lock to who opened it.
+// NewUnguarded creates the table. The caller still has to close lock.
 func NewUnguarded(ctx context.Context, lock Peer, url string) (*Unguarded, error) {
 	pool, err := openPool(ctx, url)
 	if err != nil {
@@ -125,7 +125,7 @@ func NewUnguarded(ctx context.Context, lock Peer, url string) (*Unguarded, error
 	return &Unguarded{Peer: lock, pool: pool}, nil
 }
 
-// Name is how tables call it.
+// Name returns the name in tables.
 func (u *Unguarded) Name() string { return u.Peer.Name() + "-unguarded" }
 
 // Open makes a session.

@@ -17,23 +17,25 @@ import (
 	"github.com/fencelock/fencelock/bench/internal/cpu"
 )
 
-// Program is one of fencelock's clients in another language. All its workers are in a process of
-// its own, which is started for each round.
+// Program is one of fencelock's clients in another language. All its workers run in one process,
+// which is started for each round.
 type Program struct {
 	name, url string
 	env, argv []string
 
 	mu   sync.Mutex
-	pid  int           // of the present process, 0 if there is none
-	used time.Duration // by those that have ended
+	pid  int           // of the present process; 0 between rounds
+	used time.Duration // by the processes that have ended
 }
 
-// NewProgram is the driver started by argv, with additions to the environment, for the server at addr.
+// NewProgram returns a peer for the server at addr, whose driver is started by argv with
+// additions to the environment.
 func NewProgram(name, addr string, env []string, argv ...string) *Program {
 	return &Program{name: name, url: "http://" + addr, env: env, argv: argv}
 }
 
-// Programs are the clients in this tree, with the drivers of the benchmark, for the server at addr.
+// Programs returns the clients in this tree, with the benchmark's drivers, for the server at
+// addr.
 func Programs(root, addr string) []*Program {
 	driver := func(name string) string { return filepath.Join(root, "bench", "drivers", name) }
 	python := []string{"PYTHONPATH=" + filepath.Join(root, "clients", "python", "src")}
@@ -44,19 +46,19 @@ func Programs(root, addr string) []*Program {
 	}
 }
 
-// Installed returns an error if there is no such interpreter here.
+// Installed returns an error if the driver's interpreter is missing.
 func (p *Program) Installed() error {
 	_, err := exec.LookPath(p.argv[0])
 	return err
 }
 
-// Name is how tables call it.
+// Name returns the name in tables.
 func (p *Program) Name() string { return p.name }
 
-// Open fails: no worker is outside the program.
+// Open fails, because all workers are in the program's process.
 func (p *Program) Open(context.Context) (Session, error) { return nil, errNoUse }
 
-// Close has nothing to do: a process ends with its round.
+// Close does nothing: a process ends with its round.
 func (*Program) Close() error { return nil }
 
 // CPU is the processor time of its processes.
@@ -69,7 +71,7 @@ func (p *Program) CPU() time.Duration {
 	return p.used + cpu.Process(p.pid)
 }
 
-// Tally is what a program's workers saw while it measured; times are microseconds.
+// Tally is what the workers of a program measured; times are in microseconds.
 type Tally struct {
 	Acquires []int64 `json:"acquires"`
 	Pairs    []int64 `json:"pairs"`
@@ -78,7 +80,7 @@ type Tally struct {
 	Error    string  `json:"error"`
 }
 
-// Started is a program at work.
+// Started is a running program.
 type Started struct {
 	program *Program
 	cmd     *exec.Cmd
@@ -86,11 +88,11 @@ type Started struct {
 	out     *bufio.Reader
 }
 
-// Start starts a worker for each resource. They end when ctx does.
+// Start starts the program with one worker for each resource. They end with ctx.
 func (p *Program) Start(ctx context.Context, resources []string, ttl time.Duration) (*Started, error) {
 	cmd := exec.CommandContext(ctx, p.argv[0], p.argv[1:]...)
 	cmd.Env, cmd.Stderr = append(os.Environ(), p.env...), os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C is for this process alone, which ends it
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C reaches only this process, which then stops the program
 	in, err1 := cmd.StdinPipe()
 	out, err2 := cmd.StdoutPipe()
 	job, err3 := json.Marshal(map[string]any{"url": p.url, "ttl_ms": ttl.Milliseconds(), "resources": resources})
@@ -110,7 +112,7 @@ func (p *Program) Start(ctx context.Context, resources []string, ttl time.Durati
 	return s, nil
 }
 
-// begin gives the program its job, and returns when it begins with that.
+// begin sends the program its job, and returns when the program starts it.
 func (s *Started) begin(job string) error {
 	if err := s.say(job); err != nil {
 		return err
@@ -127,10 +129,11 @@ func (s *Started) say(line string) error {
 	return err
 }
 
-// Measure starts the count.
+// Measure starts measuring.
 func (s *Started) Measure() error { return s.say("measure") }
 
-// Finish ends the count and returns it, after the workers have released what they hold.
+// Finish ends the measurement, and returns its results after the workers have released their
+// resources.
 func (s *Started) Finish() (t Tally, err error) {
 	if err := s.say("stop"); err != nil {
 		return t, err

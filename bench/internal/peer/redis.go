@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// poolSize is how many connections the libraries may have to a node. Their
-// default of ten a processor is less than what they can use.
+// poolSize is the maximum number of connections of a library to a node. The libraries can use
+// more than their default, ten for each processor.
 const poolSize = 64
 
 func client(url string) (*redis.Client, error) {
@@ -31,7 +31,7 @@ type Redsync struct {
 	clients []*redis.Client
 }
 
-// NewRedsync makes one over the nodes.
+// NewRedsync returns a peer over the nodes.
 func NewRedsync(urls []string) (*Redsync, error) {
 	r := &Redsync{}
 	pools := make([]syncredis.Pool, 0, len(urls))
@@ -46,7 +46,7 @@ func NewRedsync(urls []string) (*Redsync, error) {
 	return r, nil
 }
 
-// Name is how tables call it.
+// Name returns the name in tables.
 func (*Redsync) Name() string { return "redsync" }
 
 // Open makes a session.
@@ -71,7 +71,7 @@ type redsyncSession struct {
 
 func (s *redsyncSession) Acquire(ctx context.Context, c Claim) error {
 	if s.mutex == nil || s.mutex.Name() != c.Resource || s.ttl != c.TTL {
-		// More tries than the default 32, so that a wait ends when we say so.
+		// More tries than the default 32, so that only the caller ends a wait.
 		s.mutex = s.sync.NewMutex(c.Resource, redsync.WithExpiry(c.TTL), redsync.WithTries(1<<20))
 		s.ttl = c.TTL
 	}
@@ -97,8 +97,8 @@ func (s *redsyncSession) Release(ctx context.Context) error {
 
 func (*redsyncSession) Close() error { return nil }
 
-// done makes an error of an answer that is no without one. One node of five
-// that fails is an error beside a yes, and none of ours.
+// done returns an error if ok is false. If ok is true it ignores err, because redsync reports one
+// failed node of five as an error even if the quorum agreed.
 func done(ok bool, err error) error {
 	if ok {
 		return nil
@@ -112,7 +112,7 @@ type Redislock struct {
 	locks  *redislock.Client
 }
 
-// NewRedislock makes one.
+// NewRedislock returns a peer over one node.
 func NewRedislock(url string) (*Redislock, error) {
 	c, err := client(url)
 	if err != nil {
@@ -121,7 +121,7 @@ func NewRedislock(url string) (*Redislock, error) {
 	return &Redislock{client: c, locks: redislock.New(c)}, nil
 }
 
-// Name is how tables call it.
+// Name returns the name in tables.
 func (*Redislock) Name() string { return "redislock" }
 
 // Open makes a session.

@@ -9,8 +9,8 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// zkSessions is how many connections the workers share: with one, all answers are read by
-// one goroutine.
+// zkSessions is the number of connections that the workers share. With only one, a single
+// goroutine would read all responses.
 const zkSessions = 8
 
 // ZooKeeper is the lock recipe of the Go client (zk.NewLock).
@@ -32,10 +32,10 @@ func NewZooKeeper(addr string) (*ZooKeeper, error) {
 	return z, nil
 }
 
-// Name is how tables call it.
+// Name returns the name in tables.
 func (*ZooKeeper) Name() string { return "zookeeper-recipe" }
 
-// Open gives the worker one of the connections.
+// Open gives the worker one of the shared connections.
 func (z *ZooKeeper) Open(context.Context) (Session, error) {
 	return &zkSession{conn: z.conns[z.next.Add(1)%zkSessions]}, nil
 }
@@ -54,7 +54,7 @@ type zkSession struct {
 	name string
 }
 
-// Acquire waits as long as it takes: the recipe knows no other way.
+// Acquire waits without a limit, because the recipe cannot wait in another way.
 func (s *zkSession) Acquire(_ context.Context, c Claim) error {
 	if s.lock == nil || s.name != c.Resource {
 		s.lock, s.name = zk.NewLock(s.conn, "/bench/"+c.Resource, zk.WorldACL(zk.PermAll)), c.Resource

@@ -27,18 +27,18 @@ func Dial(ctx context.Context, addr string) (*Conn, error) {
 // Close cuts the connection.
 func (c *Conn) Close() error { return c.conn.Close() }
 
-// Buffer is an empty buffer for the next request.
+// Buffer returns an empty buffer for the next request.
 func (c *Conn) Buffer() []byte { return c.out[:0] }
 
-// Send sends a request without waiting for its answer.
+// Send sends a request without waiting for the response.
 func (c *Conn) Send(request []byte) error {
 	c.out = request
 	_, err := c.conn.Write(request)
 	return err
 }
 
-// Do sends a request and returns its answer, which holds until the next call.
-// When ctx ends the connection is of no more use.
+// Do sends a request and returns its response, which is valid until the next call. If ctx ends,
+// the connection can't be used any more.
 func (c *Conn) Do(ctx context.Context, request []byte) (*Response, error) {
 	stop := context.AfterFunc(ctx, func() { _ = c.conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
@@ -66,7 +66,7 @@ func (c *Conn) receive() (*Response, error) {
 	}
 }
 
-// inbox collects the bytes of one answer.
+// inbox collects the bytes of one response.
 type inbox struct {
 	buf  []byte
 	have int
@@ -77,7 +77,7 @@ const firstInbox = 2 << 10
 
 func (in *inbox) reset() { in.have = 0 }
 
-// space is where the next bytes go.
+// space returns the part of the buffer into which the next bytes are read.
 func (in *inbox) space() []byte {
 	switch {
 	case in.buf == nil:
@@ -88,7 +88,7 @@ func (in *inbox) space() []byte {
 	return in.buf[in.have:]
 }
 
-// arrived takes note of n more bytes.
+// arrived processes n more bytes, and returns the response if it is complete.
 func (in *inbox) arrived(n int) (*Response, error) {
 	in.have += n
 	resp, used, err := parse(in.buf[:in.have])

@@ -12,21 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Flow is what happens on one connection: request, answer, request, …
+// Flow is the sequence of requests on one connection.
 type Flow interface {
-	// Next is given the answer to the last request (nil at first) and when it
-	// was there, and appends the next request to buf. Nothing appended ends the
-	// flow.
+	// Next gets the response to the last request (nil at first) and the time at which it arrived,
+	// and appends the next request to buf. Appending nothing ends the flow.
 	Next(resp *Response, now time.Time, buf []byte) ([]byte, error)
 }
 
-// pollEvery is how often a silent Drive looks whether ctx has ended.
+// pollEvery is how often Drive checks whether ctx has ended if no response arrives.
 const pollEvery = 100 * time.Millisecond
 
-// Drive runs every flow on a connection of its own, all on one thread, until
-// all have ended, one fails, or ctx ends. Connections go to the addresses in
-// turn. Answers cost a read and a write each, and all that came at the same time
-// share one epoll_wait.
+// Drive runs every flow on its own connection, all on one thread, until all flows have ended, one
+// fails, or ctx ends. Connections are spread over the addresses in turn. Each response costs one
+// read and one write; responses that arrive at the same time share one epoll_wait.
 func Drive(ctx context.Context, addrs []string, flows []Flow) (err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -76,7 +74,7 @@ func (d *driver) open(addrs []string, flows []Flow) (err error) {
 	return nil
 }
 
-// sockaddr reads an address of IPv4, which is what local services have here.
+// sockaddr parses an IPv4 address; the local services have no others.
 func sockaddr(addr string) (unix.Sockaddr, error) {
 	tcp, err := net.ResolveTCPAddr("tcp4", addr)
 	if err != nil {
@@ -133,7 +131,7 @@ func (d *driver) loop(ctx context.Context) error {
 	return nil
 }
 
-// readable reads once: if there is more, epoll says so again.
+// readable reads once. If there is more data, epoll reports the connection again.
 func (d *driver) readable(l *line) error {
 	n, err := unix.Read(l.fd, l.in.space())
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
@@ -155,7 +153,7 @@ func (d *driver) readable(l *line) error {
 	return d.step(l, resp, time.Now())
 }
 
-// step lets the flow continue.
+// step gives the flow its response, and sends the next request.
 func (d *driver) step(l *line, resp *Response, now time.Time) error {
 	request, err := l.flow.Next(resp, now, l.out[:0])
 	if err != nil {
@@ -169,7 +167,7 @@ func (d *driver) step(l *line, resp *Response, now time.Time) error {
 	l.out = request
 	n, err := unix.Write(l.fd, request)
 	if err == nil && n < len(request) {
-		err = io.ErrShortWrite // one small request is under way: it fits
+		err = io.ErrShortWrite // cannot happen: one small request fits into the socket's buffer
 	}
 	return err
 }

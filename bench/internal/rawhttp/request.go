@@ -2,11 +2,11 @@ package rawhttp
 
 import "strconv"
 
-// Host is the name that every request is for.
+// Host is the Host header of every request.
 const Host = "bench"
 
-// AppendRequest appends a request without a body of its own: method, path, and
-// further header lines, each with its line break.
+// AppendRequest appends a request without a body: method, path, and further header lines, each
+// with its line break.
 func AppendRequest(buf []byte, method, path, headers string) []byte {
 	buf = appendHead(buf, method, path, headers)
 	return append(buf, "\r\n"...)

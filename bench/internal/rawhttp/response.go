@@ -1,10 +1,8 @@
-// Package rawhttp is an HTTP/1.1 client that costs next to nothing: requests
-// are bytes, made by the caller; answers are parsed in place; a connection has
-// one request under way. [Conn] blocks a goroutine, [Drive] runs any number of
-// connections on one thread.
+// Package rawhttp is an HTTP/1.1 client that uses hardly any processor time. The caller makes the
+// bytes of the requests, responses are parsed in place, and a connection has one request under
+// way. [Conn] blocks a goroutine; [Drive] runs any number of connections on one thread.
 //
-// It trusts the server that it talks to, and knows only what a benchmark of
-// services of our own choice meets.
+// It trusts the server, and supports only the HTTP that the benchmarked services send.
 package rawhttp
 
 import (
@@ -16,16 +14,16 @@ import (
 	"strconv"
 )
 
-// MaxHead bounds the head of an answer, MaxBody its body.
+// MaxHead and MaxBody bound the head and the body of a response, in bytes.
 const (
 	MaxHead = 16 << 10
 	MaxBody = 1 << 20
 )
 
-// errIncomplete says that the answer has not wholly arrived.
+// errIncomplete says that part of the response has not arrived yet.
 var errIncomplete = errors.New("answer is incomplete")
 
-// Response is an answer. Its bytes are the connection's and hold until the next
+// Response is a response. Its bytes belong to the connection, and are valid until the next
 // request.
 type Response struct {
 	Status int
@@ -52,8 +50,8 @@ var (
 	colon   = []byte(":")
 )
 
-// parse reads one answer off the front of buf and says how many bytes it was.
-// The error is errIncomplete while more has to come.
+// parse reads one response from the front of buf and returns its length in bytes. The error is
+// errIncomplete if more bytes must arrive.
 func parse(buf []byte) (Response, int, error) {
 	end := bytes.Index(buf, headEnd)
 	if end < 0 {
@@ -70,7 +68,7 @@ func parse(buf []byte) (Response, int, error) {
 	return r, start + length, err
 }
 
-// tooLong is errIncomplete, unless there is too much already.
+// tooLong returns errIncomplete, or another error if the limit is exceeded already.
 func tooLong(have, limit int) error {
 	if have > limit {
 		return fmt.Errorf("an answer of more than %d bytes", limit)
@@ -91,7 +89,7 @@ func parseStatus(head []byte) (int, error) {
 	return status, nil
 }
 
-// readBody sets the body and returns how many bytes it takes in buf.
+// readBody sets the body and returns its length in buf.
 func (r *Response) readBody(buf []byte) (int, error) {
 	if r.Status == http.StatusNoContent || r.Status == http.StatusNotModified {
 		return 0, nil
@@ -110,8 +108,8 @@ func (r *Response) readBody(buf []byte) (int, error) {
 	return length, nil
 }
 
-// readChunks joins the chunks of a body, in a buffer of its own if there are
-// more than one.
+// readChunks joins the chunks of a body. It needs another buffer only if there are several
+// chunks.
 func (r *Response) readChunks(buf []byte) (int, error) {
 	r.Body = nil
 	for at := 0; ; {
@@ -139,7 +137,7 @@ func (r *Response) readChunks(buf []byte) (int, error) {
 	}
 }
 
-// joined is the second part alone while there is no first.
+// joined appends second to first. If first is nil, it returns second without copying.
 func joined(first, second []byte) []byte {
 	if first == nil {
 		return slices.Clip(second)

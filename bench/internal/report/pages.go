@@ -11,11 +11,11 @@ import (
 	"github.com/fencelock/fencelock/bench/internal/result"
 )
 
-// written comes before each table of the documentation that a whole run writes.
+// written precedes each table in the documentation that a whole run replaces.
 const written = "<!-- Written by make bench -->\n"
 
-// Documentation writes the tables of the pages that quote the benchmark. A table whose figures were not
-// all measured is an error, and its page stays as it is.
+// Documentation rewrites the tables in the pages that quote the benchmark. If some of a table's
+// figures were not measured, it returns an error and leaves that page unchanged.
 func Documentation(root string, set *result.Set) error {
 	pages := filepath.Join(root, "docs", "explanation")
 	return errors.Join(
@@ -40,7 +40,7 @@ func replaceTable(path, table string) error {
 	return writeFile(path, []byte(before+written+table+"\n"+after))
 }
 
-// cell is pairs a second and the median of a pair: "6,558 pairs/s, 2.3 ms".
+// cell returns pairs per second and the median latency of a pair: "6,558 pairs/s, 2.3 ms".
 func cell(set *result.Set, k result.Key, unit string) string {
 	return figure(set.Of(k, result.Rate).Median) + unit + ", " + millis(set.Of(k, result.PairP50).Median)
 }
@@ -50,13 +50,13 @@ func millis(micros float64) string {
 	if math.IsNaN(micros) {
 		return figure(micros)
 	}
-	if ms := micros / 1000; ms >= 10 { //nolint:mnd // then there are two before the point
+	if ms := micros / 1000; ms >= 10 { //nolint:mnd // two digits before the decimal point
 		return fmt.Sprintf("%.0f ms", ms)
 	}
 	return fmt.Sprintf("%.1f ms", micros/1000) //nolint:mnd // the unit
 }
 
-// summary is ten lines for who wonders whether fencelock is fast enough.
+// summary is the short table for readers who ask whether fencelock is fast enough.
 func summary(set *result.Set) string {
 	var b strings.Builder
 	b.WriteString("| | fencelock | redsync | one Redis, `SET NX` (redislock) | lease table in Postgres |\n| --- | --- | --- | --- | --- |\n")
@@ -64,7 +64,7 @@ func summary(set *result.Set) string {
 		fmt.Fprintf(&b, "| %s |", plural(workers))
 		for i, peer := range []string{result.HTTP, result.Baseline, result.Redislock, result.PgRow} {
 			unit := ""
-			if i == 0 && workers == "1" { // the others are alike
+			if i == 0 && workers == "1" { // the other contenders have the same unit
 				unit = " pairs/s"
 			}
 			fmt.Fprintf(&b, " %s |", cell(set, result.Key{Scenario: result.Uncontended, Variant: workers, Peer: peer}, unit))

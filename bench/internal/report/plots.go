@@ -7,13 +7,13 @@ import (
 	"github.com/fencelock/fencelock/bench/internal/result"
 )
 
-// plot is a picture beside the page.
+// plot is a picture that the page includes.
 type plot struct {
 	file, alt string
 	svg       []byte
 }
 
-// plots draws what was measured.
+// plots draws the results.
 func plots(set *result.Set) []plot {
 	var all []plot
 	if len(set.Variants(result.Uncontended)) > 0 {
@@ -51,7 +51,7 @@ func uncontended(set *result.Set) plot {
 	return plot{"uncontended.svg", "pairs a second over the number of workers", l.SVG()}
 }
 
-// processors is where the processor time of a pair goes.
+// processors shows which process uses the processor time of a pair.
 func processors(set *result.Set) plot {
 	variants := set.Variants(result.Uncontended)
 	variant := variants[len(variants)-1]

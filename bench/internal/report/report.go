@@ -16,7 +16,7 @@ import (
 	"github.com/fencelock/fencelock/bench/internal/stats"
 )
 
-// The names of the page, and of its figures, within their folder.
+// The file names of the page and of its figures, within their folder.
 const (
 	Page    = "latest.md"
 	Figures = "figures.json"
@@ -43,7 +43,7 @@ func writeFile(path string, content []byte) error {
 	return os.WriteFile(path, content, 0o644) //nolint:gosec // documentation is for everybody
 }
 
-// Markdown is the page.
+// Markdown returns the page.
 func Markdown(set *result.Set, plots []plot) string {
 	p := &page{set: set}
 	p.head()
@@ -133,7 +133,7 @@ func verdict(v result.Verdict) string {
 	return string(v)
 }
 
-// scenario is a chapter of the page.
+// scenario is a section of the page.
 type scenario struct {
 	name, title, text string
 	columns           []column
@@ -145,17 +145,17 @@ type column struct {
 	cell  func(set *result.Set, k result.Key) string
 }
 
-// of shows the median of a metric.
+// of returns a column with the median of a metric.
 func of(title string, m result.Metric) column {
 	return column{title, func(set *result.Set, k result.Key) string { return figure(set.Of(k, m).Median) }}
 }
 
-// rate shows the median, and how far the rounds lie apart.
+// rate returns a column with the median and the spread over the rounds.
 func rate(title string, m result.Metric) column {
 	return column{title, func(set *result.Set, k result.Key) string { return spread(set.Of(k, m)) }}
 }
 
-// ratio compares with the baseline in the same round.
+// ratio returns a column that divides by the baseline's value in the same round.
 func ratio(m result.Metric) column {
 	return column{"÷ redsync", func(set *result.Set, k result.Key) string {
 		base := result.Key{Scenario: k.Scenario, Variant: k.Variant, Peer: result.Baseline}
@@ -163,7 +163,7 @@ func ratio(m result.Metric) column {
 	}}
 }
 
-// floor compares with the floor in the same round.
+// floor returns a column that divides by the floor's value in the same round.
 func floor() column {
 	return column{"÷ floor", func(set *result.Set, k result.Key) string {
 		base, ok := result.FloorOf(k)
@@ -225,7 +225,8 @@ func scenarios() []scenario {
 	}
 }
 
-// alonePairColumns leaves the ratios out, where neither baseline nor floors run.
+// alonePairColumns returns the columns without ratios, for scenarios in which neither the
+// baseline nor the floors run.
 func alonePairColumns() []column {
 	all := pairColumns()
 	return append(all[:1:1], all[3:]...)
@@ -263,7 +264,7 @@ func (p *page) row(s scenario, k result.Key) {
 	p.printf("\n")
 }
 
-// reasons tells why something failed.
+// reasons writes why turns failed.
 func (p *page) reasons(scenario string) {
 	seen := map[string]bool{}
 	for _, v := range p.set.Variants(scenario) {
@@ -277,7 +278,7 @@ func (p *page) reasons(scenario string) {
 	}
 }
 
-// values are those that are no rounds.
+// values writes the values that were not measured in rounds.
 func (p *page) values() {
 	p.printf("## Memory, what costs while nothing happens, and the real delay of networks\n\n| | |\n|---|---:|\n")
 	for _, n := range slices.Sorted(maps.Keys(p.set.Values)) {
@@ -313,7 +314,7 @@ func (p *page) contenders() {
 	}
 }
 
-// spread writes "12,345 ±8 %", half the distance of the extremes.
+// spread writes "12,345 ±8 %": the median, and half the difference between the extremes.
 func spread(s stats.Summary) string {
 	if s.Rounds < 2 {
 		return figure(s.Median)

@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// Fall is by how much a figure may be worse than that of the committed run.
+// Fall is how much worse than in the committed run a figure may be.
 const Fall = 0.05
 
-// Pace is by how much the machine's speed may differ from that of the committed run: ratios
-// are not the same on a machine that is as fast only as its neighbours leave it.
+// Pace is how much the machine's speed may differ from that of the committed run. Ratios can't be
+// compared if other tenants slow the machine down more than that.
 const Pace = 0.25
 
-// Figures are what the checks of a run came to. They are committed beside its page, for
-// the runs after it.
+// Figures are the values of a run's checks. They are committed next to the run's page, so that
+// later runs can be compared with them.
 type Figures struct {
 	CPU    string
 	Commit string
@@ -27,7 +27,7 @@ type Figures struct {
 	Is     map[string]float64 // by Check.Text
 }
 
-// floor is the cost of work that no change of fencelock makes cheaper.
+// floor is the cost of work that no change of fencelock can make cheaper.
 func (s *Set) floor() float64 {
 	k := Key{Uncontended, "64", BareHTTP}
 	if cost := s.Of(k, LoadCPU).Median + s.Of(k, ServiceCPU).Median; !math.IsNaN(cost) {
@@ -36,7 +36,7 @@ func (s *Set) floor() float64 {
 	return 0
 }
 
-// Figures are the run's.
+// Figures returns the figures of this run.
 func (s *Set) Figures() Figures {
 	f := Figures{CPU: s.Machine.CPU, Commit: s.Machine.Commit, Begun: s.Machine.Begun, Floor: s.floor(), Is: map[string]float64{}}
 	for _, c := range s.Checks() {
@@ -47,21 +47,22 @@ func (s *Set) Figures() Figures {
 	return f
 }
 
-// ReadFigures reads those of a run; there are none where there is no file.
+// ReadFigures reads the figures of a run. If there is no file, it returns empty figures.
 func ReadFigures(path string) (f Figures, err error) {
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return f, nil
 	}
 	if err == nil {
-		err = json.Unmarshal(raw, &f) //nolint:musttag // as report.Write has written them
+		err = json.Unmarshal(raw, &f) //nolint:musttag // report.Write has written them
 	}
 	return f, err
 }
 
-// Compare has Checks say what the figures were in another run, and which fell. It
-// returns why the runs cannot be compared, "" if they can: others used this machine, too,
-// the rounds were few, or it is another machine, or not as fast.
+// Compare makes Checks report what the figures were in another run, and which of them fell. If
+// the runs cannot be compared, it returns the reason: other programs used this machine, there
+// were too few rounds, or the machine is another one or differs in speed. Otherwise it returns
+// "".
 func (s *Set) Compare(before Figures) (why string) {
 	floor := s.floor()
 	switch {
@@ -80,7 +81,7 @@ func (s *Set) Compare(before Figures) (why string) {
 	return ""
 }
 
-// compare notes what the figure was, and whether it fell.
+// compare records the earlier value of a figure, and whether the figure fell.
 func (c *Check) compare(before Figures) {
 	was, known := before.Is[c.Text]
 	if !known || c.Verdict == Unknown {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Verdict is how a check ended.
+// Verdict is the result of a check.
 type Verdict string
 
 // The verdicts.
@@ -18,16 +18,16 @@ const (
 	Unknown Verdict = "not measured"
 )
 
-// Check is one figure that must hold, or that is only compared with the committed run.
+// Check is a figure with a bound, or a figure that is only compared with the committed run.
 type Check struct {
 	Text    string
 	Want    string
 	Got     float64
 	Verdict Verdict
 	Remark  string
-	Was     float64 // in the run that this one is compared with, or NaN
-	Fell    bool    // by more than Fall
-	more    bool    // is better
+	Was     float64 // the value in the committed run, or NaN
+	Fell    bool    // the figure is worse than in the committed run by more than Fall
+	more    bool    // a larger value is better
 }
 
 // must compares a value with a bound.
@@ -44,7 +44,7 @@ func must(text string, got float64, op string, bound float64) Check {
 	return c
 }
 
-// watch has no bound.
+// watch makes a check without a bound.
 func watch(text string, got float64, more bool) Check {
 	c := Check{Text: text, Got: got, Verdict: Watched, more: more}
 	if math.IsNaN(got) {
@@ -53,7 +53,7 @@ func watch(text string, got float64, more bool) Check {
 	return c
 }
 
-// Names of peers and scenarios that the checks speak about.
+// The names of the peers and scenarios that appear in checks.
 const (
 	HTTP      = "fencelock-http"
 	HTTPNear  = "fencelock-http-near"
@@ -101,7 +101,7 @@ func NetworkVariant(trip time.Duration) string {
 	return fmt.Sprintf("%g ms", float64(trip.Microseconds())/1000)
 }
 
-// Checks compares the run with every figure that must hold, and then has those that are only watched.
+// Checks returns every figure that has a bound, followed by those that are only watched.
 func (s *Set) Checks() []Check {
 	all := slices.Concat(
 		s.speedChecks(), s.overloadChecks(), s.clientChecks(), s.networkChecks(), s.postgresChecks(), s.faultChecks(),
@@ -112,12 +112,12 @@ func (s *Set) Checks() []Check {
 	return all
 }
 
-// versus is a ratio of the medians' kind: per round, then the median.
+// versus divides a's metric by b's in each round, and returns the median of the ratios.
 func (s *Set) versus(scenario, variant, a, b string, m Metric) float64 {
 	return s.Ratio(Key{scenario, variant, a}, Key{scenario, variant, b}, m).Median
 }
 
-// speedChecks: over HTTP, a pair is to cost less than redsync's does in the caller's own process.
+// speedChecks: over HTTP, a pair must cost less than a redsync pair in the caller's own process.
 func (s *Set) speedChecks() (checks []Check) {
 	for _, workers := range []string{"16", "64", "256"} {
 		checks = append(checks, must(HTTP+" ÷ redsync, pairs/s at "+workers, s.versus(Uncontended, workers, HTTP, Baseline, Rate), "≥", 1))
@@ -130,7 +130,7 @@ func (s *Set) speedChecks() (checks []Check) {
 	return checks
 }
 
-// overloadChecks: processors that others keep busy, and many connections.
+// overloadChecks: with processors that other programs keep busy, and with many connections.
 func (s *Set) overloadChecks() (checks []Check) {
 	const few, share = 0.001, 0.9
 	for _, workers := range []string{"64", "256"} {
@@ -148,7 +148,7 @@ func (s *Set) overloadChecks() (checks []Check) {
 	return checks
 }
 
-// clientChecks are what one process gets that has many callers.
+// clientChecks: what a client achieves in one process with many callers.
 func (s *Set) clientChecks() (checks []Check) {
 	const faster, cheaper, noise = 2.2, 0.5, 1.05
 	ratio := func(workers, to, name string, m Metric, op string, bound float64) Check {
@@ -163,7 +163,7 @@ func (s *Set) clientChecks() (checks []Check) {
 	return append(checks, ratio("1", GoClientSingle, "p50 of a pair", PairP50, "≤", noise))
 }
 
-// networkChecks are the latency of one worker whose servers are elsewhere.
+// networkChecks: the latency of one worker with a network between it and the servers.
 func (s *Set) networkChecks() []Check {
 	const trip = 500 * time.Microsecond
 	text := fmt.Sprintf("%s ÷ redsync, p50 of a pair at 1 with a round trip of %s", HTTP, NetworkVariant(trip))
@@ -173,7 +173,7 @@ func (s *Set) networkChecks() []Check {
 	return []Check{c}
 }
 
-// postgresChecks compare with a table of leases that is written by hand.
+// postgresChecks: compared with a handwritten table of leases.
 func (s *Set) postgresChecks() []Check {
 	const slower = 2.5
 	pairs := func(workers string) Check {
@@ -185,7 +185,7 @@ func (s *Set) postgresChecks() []Check {
 	}
 }
 
-// faultChecks are what is left with one node of five down.
+// faultChecks: how much throughput and latency change when one node of five is down.
 func (s *Set) faultChecks() (checks []Check) {
 	const pairs, p99 = 0.9, 1.5
 	for _, fault := range []string{"frozen", "dead"} {
@@ -199,8 +199,8 @@ func (s *Set) faultChecks() (checks []Check) {
 	return checks
 }
 
-// FloorOf is what the contender cannot be faster than in the same scenario and variant;
-// ok is false if it has no floor.
+// FloorOf returns the floor of a contender, which it can't be faster than, in the same scenario
+// and variant; ok is false if it has no floor.
 func FloorOf(k Key) (floor Key, ok bool) {
 	switch k.Peer {
 	case HTTP:
@@ -213,7 +213,7 @@ func FloorOf(k Key) (floor Key, ok bool) {
 	return k, true
 }
 
-// watchedSpeed are ratios to what else there is.
+// watchedSpeed: ratios to other contenders.
 func (s *Set) watchedSpeed() (checks []Check) {
 	pairs := func(a, b, workers string) {
 		checks = append(checks, watch(a+" ÷ "+b+", pairs/s at "+workers, s.versus(Uncontended, workers, a, b, Rate), true))
@@ -234,7 +234,7 @@ func (s *Set) watchedHandoffs() (checks []Check) {
 	return checks
 }
 
-// remark is empty where there is no number.
+// remark returns "" if the value is NaN.
 func remark(format string, v float64) string {
 	if math.IsNaN(v) {
 		return ""
@@ -242,13 +242,13 @@ func remark(format string, v float64) string {
 	return fmt.Sprintf(format, v)
 }
 
-// allParked is how many waiters the figures are about.
+// allParked is the number of waiters to which the memory figures refer.
 const allParked = 10_000
 
 func (s *Set) watchedMemory() []Check {
 	parked := s.Value("parked server MB")
 	if s.Value("parked waiters") < allParked {
-		parked = math.NaN() // fewer prove nothing
+		parked = math.NaN() // a run with fewer waiters proves nothing
 	}
 	return []Check{
 		watch("Redis, bytes a held lease on each node", s.Value("held redis bytes"), false),

@@ -14,14 +14,14 @@ import (
 // ErrNoEtcd says that there is no etcd on this machine.
 var ErrNoEtcd = errors.New("no etcd in PATH or /usr/bin: its rows are left out. Install it (Debian: apt-get install etcd-server; or a release from https://github.com/etcd-io/etcd/releases) and run again")
 
-// Etcd is a running server of one member, durable as it comes.
+// Etcd is a running server with one member and the default durability.
 type Etcd struct {
 	*Program
 	Addr string
 	Path string
 }
 
-// findEtcd looks where etcd may be.
+// findEtcd looks for etcd in the usual places.
 func findEtcd() (string, error) {
 	if path, err := exec.LookPath("etcd"); err == nil {
 		return path, nil
@@ -32,7 +32,7 @@ func findEtcd() (string, error) {
 	return "", ErrNoEtcd
 }
 
-// StartEtcd starts one.
+// StartEtcd starts a server. Without etcd on this machine it returns ErrNoEtcd.
 func StartEtcd(ctx context.Context, s *Scope) (*Etcd, error) {
 	path, err := findEtcd()
 	if err != nil {

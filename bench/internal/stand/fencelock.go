@@ -21,7 +21,7 @@ type Fencelock struct {
 	Addr string
 }
 
-// Build builds the server from this tree into dir, as a release is built.
+// Build builds the server from this tree into dir, with the flags of a release.
 func Build(ctx context.Context, root, dir string) (string, error) {
 	path := filepath.Join(dir, "fencelock")
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", path, "./cmd/fencelock")
@@ -68,7 +68,7 @@ func startServer(ctx context.Context, s *Scope, path string, nodes int, env []st
 	return f, p.await(ctx, func(ctx context.Context) error { return f.ready(ctx, nodes) })
 }
 
-// ready finds the address in the log's first line, and asks there.
+// ready reads the address from the log's first line, and asks the server whether all nodes vote.
 func (f *Fencelock) ready(ctx context.Context, nodes int) (err error) {
 	if f.Addr == "" {
 		if f.Addr, err = listenAddr(f.out.text()); err != nil {
@@ -78,7 +78,7 @@ func (f *Fencelock) ready(ctx context.Context, nodes int) (err error) {
 	return f.Voting(ctx, nodes)
 }
 
-// Voting returns nil if that many nodes vote.
+// Voting returns nil if exactly the given number of nodes votes.
 func (f *Fencelock) Voting(ctx context.Context, nodes int) error {
 	voting, err := peer.Ready(ctx, f.Addr)
 	if err == nil && voting != nodes {
@@ -105,7 +105,7 @@ func listenAddr(log string) (string, error) {
 	return first.Addr, nil
 }
 
-// StartBareHTTP starts this program as the server of recorded answers.
+// StartBareHTTP starts this program as the server of recorded responses.
 func StartBareHTTP(ctx context.Context, s *Scope, answers []barehttp.Answer) (*Fencelock, error) {
 	path, err := os.Executable()
 	if err != nil {

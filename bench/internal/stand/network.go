@@ -15,23 +15,23 @@ import (
 	"github.com/fencelock/fencelock/bench/internal/delay"
 )
 
-// Network leads to servers of this machine as if they were a round trip away.
+// Network forwards to servers on this machine with a delay, as if they were one round trip away.
 type Network struct {
 	*Program
 	Addrs []string      // one for each server
-	Trip  time.Duration // the median of a PING through it, as measured
+	Trip  time.Duration // the measured median of a PING through it
 }
 
 const (
 	pings = 300
-	// closeEnough is by how much a round trip may differ from the one that was asked for without
-	// another try at it.
+	// closeEnough is the relative error of a round trip that is accepted without another
+	// correction of the delay.
 	closeEnough = 0.05
 	corrections = 4
 )
 
-// StartNetwork starts one to the servers, of which the first is a Redis. Its delay is such that a
-// PING takes trip: what the machine and the proxy add is part of it, as on a real network.
+// StartNetwork starts a proxy to the servers, the first of which must be a Redis. It chooses the
+// delay so that a PING takes trip, including the time that the machine and the proxy add.
 func StartNetwork(ctx context.Context, s *Scope, trip time.Duration, servers []string) (*Network, error) {
 	each := trip / 2
 	for tries := 1; ; tries++ {
@@ -44,7 +44,7 @@ func StartNetwork(ctx context.Context, s *Scope, trip time.Duration, servers []s
 		}
 		off := n.Trip - trip
 		if tries == corrections || off.Abs().Seconds() <= closeEnough*trip.Seconds() {
-			return n, nil // a busy machine makes what it makes
+			return n, nil // on a busy machine it does not get closer
 		}
 		n.Stop()
 		each = max(each-off/2, time.Microsecond)
@@ -73,7 +73,7 @@ func startNetwork(ctx context.Context, s *Scope, each time.Duration, servers []s
 	})
 }
 
-// ping is the median time of a PING.
+// ping returns the median time of a PING.
 func ping(ctx context.Context, addr string) (time.Duration, error) {
 	c := redis.NewClient(&redis.Options{Addr: addr})
 	defer func() { _ = c.Close() }()
@@ -89,19 +89,19 @@ func ping(ctx context.Context, addr string) (time.Duration, error) {
 	return took[len(took)/2], nil
 }
 
-// URLs are the addresses of the first n servers as those of Redis nodes.
+// URLs returns the addresses of the first servers as URLs of Redis nodes.
 func (n *Network) URLs(nodes, database int) []string { return redisURLs(n.Addrs[:nodes], database) }
 
 // loops is a shell that keeps a processor busy.
 const loops = "while :; do :; done"
 
-// Busy are programs that do nothing but use processors.
+// Busy is a set of programs that only use processor time.
 type Busy []*Program
 
-// loopsEach is how many there are for each processor.
+// loopsEach is the number of such programs for each processor.
 const loopsEach = 4
 
-// StartBusy starts enough to take most of each processor's time.
+// StartBusy starts enough programs to take most of each processor's time.
 func StartBusy(s *Scope) (b Busy, err error) {
 	for range loopsEach * runtime.NumCPU() {
 		p, err := startProgram(s, "/bin/sh", nil, "-c", loops)
@@ -113,7 +113,7 @@ func StartBusy(s *Scope) (b Busy, err error) {
 	return b, nil
 }
 
-// CPU is what they used.
+// CPU is the processor time of the programs.
 func (b *Busy) CPU() (total time.Duration) {
 	for _, p := range *b {
 		total += p.CPU()

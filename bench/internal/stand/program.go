@@ -29,8 +29,8 @@ type Program struct {
 	done chan struct{}
 }
 
-// startProgram starts a program that ends with the scope, and with this
-// process however that ends.
+// startProgram starts a program that ends with the scope. It also ends with this process, even if
+// this process is killed.
 func startProgram(s *Scope, path string, env []string, args ...string) (*Program, error) {
 	p := &Program{cmd: exec.Command(path, args...), out: &output{}, done: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), env...)
@@ -38,7 +38,8 @@ func startProgram(s *Scope, path string, env []string, args ...string) (*Program
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := make(chan error, 1)
 	go func() {
-		// The signal comes when the thread ends that forked, so it is kept.
+		// The kernel sends the parent-death signal when the forking thread ends, so the thread is
+		// kept.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		defer close(p.done)
@@ -55,13 +56,13 @@ func startProgram(s *Scope, path string, env []string, args ...string) (*Program
 	return p, nil
 }
 
-// PID is the process's.
+// PID returns the process id.
 func (p *Program) PID() int { return p.cmd.Process.Pid }
 
-// CPU is its processor time.
+// CPU is the processor time of the process.
 func (p *Program) CPU() time.Duration { return cpu.Process(p.PID()) }
 
-// Stop ends the program, the hard way if it takes too long.
+// Stop sends SIGTERM, and kills the program if it does not end in time.
 func (p *Program) Stop() {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
@@ -72,7 +73,7 @@ func (p *Program) Stop() {
 	}
 }
 
-// await asks until ready returns nil.
+// await calls ready until it returns nil.
 func (p *Program) await(ctx context.Context, ready func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
@@ -91,7 +92,7 @@ func (p *Program) await(ctx context.Context, ready func(context.Context) error) 
 	}
 }
 
-// output keeps the beginning of what a program prints.
+// output keeps the beginning of a program's output.
 type output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -114,7 +115,7 @@ func (o *output) text() string {
 	return o.buf.String()
 }
 
-// freePort is a port on which no program listens now.
+// freePort returns a port on which no program listens now.
 func freePort() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -11,10 +11,10 @@ import (
 	"testing"
 )
 
-// Scope is what testenv takes for a test: it owns what was started in it. A
-// failure is a panic, which [Guard] turns into an error.
+// Scope takes the place of a test for internal/testenv: it owns what was started in it. A failure
+// panics, and [Guard] turns the panic into an error.
 type Scope struct {
-	testing.TB // the methods that are not below must not be called
+	testing.TB // methods that Scope does not define must not be called
 
 	name string
 	log  io.Writer
@@ -24,13 +24,13 @@ type Scope struct {
 	failed   bool
 }
 
-// NewScope makes an empty scope; what is said in it goes to log.
+// NewScope makes an empty scope; its messages go to log.
 func NewScope(name string, log io.Writer) *Scope { return &Scope{name: name, log: log} }
 
-// failure is what Fatal panics with.
+// failure is the value with which Fatal panics.
 type failure struct{ message string }
 
-// Guard calls do and returns the failure of a scope in it as an error.
+// Guard calls do. If a scope fails in it, Guard returns the failure as an error.
 func Guard(do func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -44,7 +44,7 @@ func Guard(do func() error) (err error) {
 	return do()
 }
 
-// Close ends what the scope has started, the youngest first.
+// Close stops everything that the scope has started, in reverse order.
 func (s *Scope) Close() {
 	s.mu.Lock()
 	cleanups := s.cleanups
@@ -55,7 +55,7 @@ func (s *Scope) Close() {
 	}
 }
 
-// Cleanup has f called by Close.
+// Cleanup makes Close call f.
 func (s *Scope) Cleanup(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,10 +65,10 @@ func (s *Scope) Cleanup(f func()) {
 // Helper does nothing here.
 func (*Scope) Helper() {}
 
-// Name is the scope's.
+// Name returns the scope's name.
 func (s *Scope) Name() string { return s.name }
 
-// Failed says whether anything has failed.
+// Failed reports whether anything has failed.
 func (s *Scope) Failed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,7 +80,7 @@ func (s *Scope) Logf(format string, args ...any) {
 	_, _ = fmt.Fprintf(s.log, s.name+": "+format+"\n", args...)
 }
 
-// Errorf writes to the log, too.
+// Errorf writes to the log, and marks the scope as failed.
 func (s *Scope) Errorf(format string, args ...any) {
 	s.mu.Lock()
 	s.failed = true
@@ -88,7 +88,7 @@ func (s *Scope) Errorf(format string, args ...any) {
 	s.Logf(format, args...)
 }
 
-// Fatalf gives up.
+// Fatalf writes to the log, marks the scope as failed, and panics.
 func (s *Scope) Fatalf(format string, args ...any) {
 	s.mu.Lock()
 	s.failed = true

@@ -46,13 +46,13 @@ func StartRedis(ctx context.Context, s *Scope, n int, mode testenv.Persistence) 
 	return r, nil
 }
 
-// URLs are the nodes' addresses with a database's number, so that contenders
-// share the servers and not the keys.
+// URLs returns the nodes' URLs with a database number. Contenders share the servers, but each has
+// its own database.
 func (r *Redis) URLs(database int) []string {
 	return redisURLs(r.Addrs(), database)
 }
 
-// Addrs are host:port.
+// Addrs returns the addresses as host:port.
 func (r *Redis) Addrs() (addrs []string) {
 	for _, n := range r.Nodes {
 		addrs = append(addrs, n.Addr())
@@ -76,7 +76,7 @@ func (r *Redis) CPU() (total time.Duration) {
 	return total
 }
 
-// Memory is what each node uses, in bytes.
+// Memory returns the memory use of each node, in bytes.
 func (r *Redis) Memory(ctx context.Context) ([]int64, error) {
 	used := make([]int64, len(r.Nodes))
 	for i, n := range r.Nodes {
@@ -98,7 +98,7 @@ type Postgres struct {
 	pid     int
 }
 
-// StartPostgres starts one.
+// StartPostgres starts a server.
 func StartPostgres(ctx context.Context, s *Scope) (*Postgres, error) {
 	p := &Postgres{}
 	err := Guard(func() error { //nolint:contextcheck // testenv makes contexts of its own
@@ -114,7 +114,8 @@ func StartPostgres(ctx context.Context, s *Scope) (*Postgres, error) {
 	return p, nil
 }
 
-// ask finds the server's version and process: the parent of the one that answers.
+// ask finds the server's version and its main process, which is the parent of the process that
+// serves the connection.
 func (p *Postgres) ask(ctx context.Context) (err error) {
 	conn, err := pgx.Connect(ctx, p.URL)
 	if err != nil {
@@ -130,7 +131,7 @@ func (p *Postgres) ask(ctx context.Context) (err error) {
 	return err
 }
 
-// CPU is the processor time of the server's living processes.
+// CPU is the processor time of the server's running processes.
 func (p *Postgres) CPU() (total time.Duration) {
 	for _, pid := range cpu.Family(p.pid) {
 		total += cpu.Process(pid)
@@ -138,7 +139,7 @@ func (p *Postgres) CPU() (total time.Duration) {
 	return total
 }
 
-// version asks a program for its version and keeps the line's last word.
+// version asks a program for its version and returns the last word of the first line.
 func version(ctx context.Context, path string, args ...string) string {
 	out, err := exec.CommandContext(ctx, path, args...).Output()
 	line, _, _ := strings.Cut(string(out), "\n")
@@ -149,5 +150,5 @@ func version(ctx context.Context, path string, args ...string) string {
 	return words[len(words)-1]
 }
 
-// Version is etcd's own.
+// Version returns the version that etcd prints.
 func (e *Etcd) Version(ctx context.Context) string { return version(ctx, e.Path, "--version") }

@@ -7,13 +7,13 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// ZooKeeper is a server alone, which syncs to disk.
+// ZooKeeper is a standalone server that syncs to disk.
 type ZooKeeper struct {
 	Addr string
 	pid  int
 }
 
-// StartZooKeeper starts one.
+// StartZooKeeper starts a server.
 func StartZooKeeper(s *Scope) (*ZooKeeper, error) {
 	z := &ZooKeeper{}
 	return z, Guard(func() error {

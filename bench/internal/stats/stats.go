@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Quantile returns the q-quantile (0 to 1) of sorted values by the nearest
-// rank, so that what is reported was measured. It is 0 without values.
+// Quantile returns the q-quantile (0 to 1) of sorted values by the nearest rank, so that the
+// result is one of the values. Without values it returns 0.
 func Quantile[T ~int64 | ~float64](sorted []T, q float64) T {
 	if len(sorted) == 0 {
 		var none T
@@ -19,13 +19,13 @@ func Quantile[T ~int64 | ~float64](sorted []T, q float64) T {
 	return sorted[min(max(rank, 0), len(sorted)-1)]
 }
 
-// Latency sums up the durations of one run.
+// Latency summarizes the durations of one run.
 type Latency struct {
 	Count         int
 	P50, P99, Max time.Duration
 }
 
-// NewLatency sorts the samples in place and sums them up.
+// NewLatency sorts the samples in place and summarizes them.
 func NewLatency(samples []time.Duration) Latency {
 	slices.Sort(samples)
 	return Latency{
@@ -36,14 +36,14 @@ func NewLatency(samples []time.Duration) Latency {
 	}
 }
 
-// Summary is what several rounds of the same measurement say.
+// Summary summarizes several rounds of the same measurement.
 type Summary struct {
 	Rounds   int
 	Median   float64
 	Min, Max float64
 }
 
-// Summarize sums up one value per round; values that are not numbers are left out.
+// Summarize summarizes one value per round, and ignores values that are NaN or infinite.
 func Summarize(values []float64) Summary {
 	kept := make([]float64, 0, len(values))
 	for _, v := range values {
@@ -58,7 +58,8 @@ func Summarize(values []float64) Summary {
 	return Summary{Rounds: len(kept), Median: median(kept), Min: kept[0], Max: kept[len(kept)-1]}
 }
 
-// median of sorted values: with an even number of them the mean of the middle two.
+// median returns the median of sorted values; if their number is even, the mean of the middle
+// two.
 func median(sorted []float64) float64 {
 	middle := len(sorted) / 2
 	if len(sorted)%2 == 1 {
@@ -67,8 +68,8 @@ func median(sorted []float64) float64 {
 	return (sorted[middle-1] + sorted[middle]) / 2
 }
 
-// Spread is the distance between the extremes as a share of the median: 0.1
-// means that all rounds lie within a tenth. 0 with fewer than two rounds.
+// Spread returns the difference between the largest and the smallest value, divided by the
+// median: 0.1 means that all rounds lie within a tenth. It is 0 with fewer than two rounds.
 func (s Summary) Spread() float64 {
 	if s.Rounds < 2 || s.Median == 0 {
 		return 0
@@ -76,7 +77,7 @@ func (s Summary) Spread() float64 {
 	return (s.Max - s.Min) / math.Abs(s.Median)
 }
 
-// Ratios divides round by round, over the rounds that both have.
+// Ratios divides the values by the base round by round, for the rounds that both have.
 func Ratios(values, base []float64) []float64 {
 	n := min(len(values), len(base))
 	ratios := make([]float64, n)

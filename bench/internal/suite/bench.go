@@ -16,7 +16,7 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// nodes is how many Redis there are.
+// nodes is the number of Redis nodes.
 const nodes = 5
 
 // Each contender has a database of its own on the same Redis servers.
@@ -37,7 +37,7 @@ type bench struct {
 	inProcess  *peer.InProcess
 	postgres   *stand.Postgres
 	contenders map[string]contender
-	aside      servers // what no contender uses
+	aside      servers // servers that no contender uses
 }
 
 // open makes a bench without servers.
@@ -47,13 +47,13 @@ func (s *Suite) open(name string) *bench {
 	return b
 }
 
-// close ends a bench with its servers, so that what follows does not pay for them.
+// close stops the servers of a bench, so that they use no processor time in later steps.
 func (s *Suite) close(b *bench) {
 	s.benches = slices.DeleteFunc(s.benches, func(other *bench) bool { return other == b })
 	b.scope.Close()
 }
 
-// add enters a contender, to be closed with the bench.
+// add adds a contender, which is closed with the bench.
 func (b *bench) add(p peer.Peer, service, store servers) {
 	b.contenders[p.Name()] = contender{peer: p, service: service, store: store}
 	b.scope.Cleanup(func() { _ = p.Close() })
@@ -77,10 +77,10 @@ func (b *bench) CPU() (total time.Duration) {
 const (
 	settleStep   = 50 * time.Millisecond
 	settleAtMost = 3 * time.Second
-	settleShare  = 0.08 // of one processor
+	settleShare  = 0.08 // the share of one processor below which the servers count as idle
 )
 
-// settle waits until the servers are done with what the last round left.
+// settle waits until the servers have finished the background work of the last round.
 func (b *bench) settle(ctx context.Context) {
 	for begun := time.Now(); time.Since(begun) < settleAtMost && ctx.Err() == nil; {
 		before := b.CPU()
@@ -138,7 +138,7 @@ func (s *Suite) startRedis(ctx context.Context, b *bench, mode testenv.Persisten
 	return b.addFloors(ctx)
 }
 
-// addClients enters fencelock's clients, the one in Go also without batches.
+// addClients adds fencelock's clients; the Go client is added both with and without batches.
 func (s *Suite) addClients(b *bench) error {
 	batches, err1 := peer.NewClient(result.GoClient, b.server.Addr)
 	single, err2 := peer.NewSingleClient(result.GoClientSingle, b.server.Addr)
@@ -151,7 +151,7 @@ func (s *Suite) addClients(b *bench) error {
 	return nil
 }
 
-// addPrograms enters the clients in other languages, where there is what runs them.
+// addPrograms adds the clients in other languages whose interpreter is installed.
 func (s *Suite) addPrograms(b *bench) {
 	for _, p := range peer.Programs(s.opts.Root, b.server.Addr) {
 		if err := p.Installed(); err != nil {
@@ -162,7 +162,7 @@ func (s *Suite) addPrograms(b *bench) {
 	}
 }
 
-// addFloors enters what fencelock cannot be faster than.
+// addFloors adds the floors: what fencelock can't be faster than.
 func (b *bench) addFloors(ctx context.Context) error {
 	bare, err := peer.NewBare(b.redis.URLs(dbBare)) //nolint:contextcheck // it ends with Close
 	if err != nil {
@@ -192,7 +192,7 @@ func (b *bench) addLibraries() error {
 	return nil
 }
 
-// awaitVoting waits until both fencelocks have that many nodes voting.
+// awaitVoting waits until want nodes vote, both for the server and for fencelock in this process.
 func (b *bench) awaitVoting(ctx context.Context, want int) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -212,12 +212,12 @@ func (b *bench) awaitVoting(ctx context.Context, want int) error {
 	}
 }
 
-// wants says whether one of the contenders is to be measured.
+// wants reports whether one of the contenders is to be measured.
 func (s *Suite) wants(names ...string) bool {
 	return len(s.opts.With) == 0 || slices.ContainsFunc(names, func(name string) bool { return slices.Contains(s.opts.With, name) })
 }
 
-// startOthers starts what does not run on Redis.
+// startOthers starts the contenders that do not run on Redis.
 func (s *Suite) startOthers(ctx context.Context, b *bench) (err error) {
 	if s.wants(result.EtcdGRPC, result.EtcdJSON, result.HTTPEtcd) {
 		if err := s.startEtcd(ctx, b); err != nil {
@@ -242,7 +242,7 @@ func (s *Suite) startOthers(ctx context.Context, b *bench) (err error) {
 	return s.startZooKeeper(ctx, b)
 }
 
-// startOn starts another server, with its locks in a store.
+// startOn starts another fencelock server, which keeps its locks in a store.
 func (s *Suite) startOn(ctx context.Context, b *bench, name, address string, store server) error {
 	own, err := stand.StartFencelockStore(ctx, b.scope, s.program, address)
 	if err != nil {
@@ -285,7 +285,7 @@ func (s *Suite) startEtcd(ctx context.Context, b *bench) error {
 	return s.startOn(ctx, b, result.HTTPEtcd, "etcd://"+etcd.Addr+"/bench-fencelock", etcd)
 }
 
-// addGuarded enters what writes guarded and unguarded records to Postgres.
+// addGuarded adds the contenders that write guarded and unguarded records to Postgres.
 func (s *Suite) addGuarded(ctx context.Context, b *bench) error {
 	store := servers{b.redis, b.postgres}
 	b.add(peer.NewGuardedHTTP(b.server.Addr), servers{b.server}, store)

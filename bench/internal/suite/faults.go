@@ -9,13 +9,15 @@ import (
 )
 
 const (
-	// faultWarm is the first second after a fault, which does not count.
+	// faultWarm is the time after a fault that is not measured.
 	faultWarm = 1200 * time.Millisecond
-	// victim is the node that freezes and dies; the libraries of one node use another.
+	// victim is the node that is frozen and then killed. Libraries that use one node use another
+	// one.
 	victim = nodes - 1
 )
 
-// faults: healthy and with one node frozen, round by round, and then with it dead.
+// faults measures with healthy nodes and with one node frozen, in alternating rounds, and then
+// with that node dead.
 func (s *Suite) faults() []step {
 	peers := []string{result.HTTP, result.InProcess, result.Baseline}
 	var steps []step

@@ -12,7 +12,7 @@ import (
 	"github.com/fencelock/fencelock/bench/internal/result"
 )
 
-// foreignShare adds up what other programs took of the processors.
+// foreignShare adds up the processor time of other programs.
 type foreignShare struct{ used, available time.Duration }
 
 func (f *foreignShare) add(used, wall time.Duration) {
@@ -27,7 +27,7 @@ func (f *foreignShare) share() float64 {
 	return max(0, float64(f.used)/float64(f.available))
 }
 
-// describe says where we are.
+// describe describes this machine.
 func describe(ctx context.Context, root string) result.Machine {
 	return result.Machine{
 		CPU:        field("/proc/cpuinfo", "model name"),
@@ -60,7 +60,7 @@ func field(path, name string) string {
 	return "unknown"
 }
 
-// commit is the tree's, marked if it has changes.
+// commit returns the tree's commit, marked if the tree has changes.
 func commit(ctx context.Context, root string) string {
 	cmd := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty", "--abbrev=10")
 	cmd.Dir = root
@@ -71,7 +71,7 @@ func commit(ctx context.Context, root string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// libraries are the versions of the peers that are libraries.
+// libraries returns the versions of the contenders that are libraries.
 func libraries() []result.Version {
 	names := map[string]string{
 		"github.com/go-redsync/redsync/v4": "redsync",
@@ -93,7 +93,7 @@ func libraries() []result.Version {
 	return versions
 }
 
-// kernel is the release without what its builder added.
+// kernel returns the kernel's version number without the distributor's suffix.
 func kernel(release string) string {
 	number, _, _ := strings.Cut(strings.TrimSpace(release), "-")
 	return number

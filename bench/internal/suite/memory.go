@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	// heldTTL outlives the scenario.
+	// heldTTL is longer than the scenario.
 	heldTTL = 5 * time.Minute
-	// heldWorkers take and give the leases that are held.
+	// heldWorkers is the number of workers that take and release the held leases.
 	heldWorkers = 64
 	mega        = 1 << 20
 )
 
-// held: what many leases cost while nothing happens to them.
+// held measures what many leases cost while they are held and nothing happens to them.
 func (s *Suite) held() []step {
 	store := &leases{want: s.size.held, keys: rand.Text()}
 	var steps []step
@@ -44,7 +44,7 @@ func (s *Suite) held() []step {
 	return steps
 }
 
-// take takes the leases and says what they cost.
+// take takes the leases and records what they cost.
 func (s *Suite) take(ctx context.Context, store *leases) error {
 	before, err := s.memory(ctx)
 	if err != nil {
@@ -83,8 +83,8 @@ func (s *Suite) memory(ctx context.Context) (footprint, error) {
 	return f, nil
 }
 
-// leases takes many leases, keeps them, and gives them back. One thread drives
-// all of it, so nothing needs a lock.
+// leases takes many leases, keeps them, and releases them. One thread drives all connections, so
+// no field needs a mutex.
 type leases struct {
 	want   int
 	next   int
@@ -107,7 +107,7 @@ func (l *leases) acquire(ctx context.Context, addr string) error {
 	}))
 }
 
-// note keeps a grant. A few refusals are nothing on a busy machine.
+// note keeps a grant. A few refusals are ignored, because they happen on a busy machine.
 func (l *leases) note(resp *rawhttp.Response) error {
 	switch {
 	case resp == nil:
@@ -144,7 +144,7 @@ func (*leases) flows(next flowFunc) []rawhttp.Flow {
 	return flows
 }
 
-// flowFunc is a flow without a memory of its own.
+// flowFunc is a flow without state.
 type flowFunc func(resp *rawhttp.Response, buf []byte) ([]byte, error)
 
 // Next calls it.
@@ -152,7 +152,7 @@ func (f flowFunc) Next(resp *rawhttp.Response, _ time.Time, buf []byte) ([]byte,
 	return f(resp, buf)
 }
 
-// parked: many wait in the queue while nothing happens.
+// parked measures what many waiters in the queue cost while nothing happens.
 func (s *Suite) parked() []step {
 	if s.size.parked == 0 {
 		return nil
@@ -164,7 +164,7 @@ func (s *Suite) parked() []step {
 	}}
 }
 
-// parkedLines is over how many resources the waiters spread.
+// parkedLines is the number of resources over which the waiters are spread.
 const parkedLines = 100
 
 func (s *Suite) park(ctx context.Context) (err error) {
@@ -189,7 +189,7 @@ func (s *Suite) park(ctx context.Context) (err error) {
 	return s.watchParked(ctx, before)
 }
 
-// line takes one of the resources, or stands in line for one.
+// line acquires one of the resources, or waits in its queue.
 func (s *Suite) line(ctx context.Context, i int) (*rawhttp.Conn, error) {
 	c, err := rawhttp.Dial(ctx, s.main.server.Addr)
 	if err != nil {
@@ -212,8 +212,8 @@ func (s *Suite) line(ctx context.Context, i int) (*rawhttp.Conn, error) {
 	return c, err
 }
 
-// watchParked waits until all stand in line, and then for a while, to see what
-// that costs.
+// watchParked waits until all waiters are in their queues, and then measures for a while what
+// they cost.
 func (s *Suite) watchParked(ctx context.Context, before footprint) error {
 	if err := s.awaitParked(ctx); err != nil {
 		return err
@@ -239,11 +239,11 @@ func (s *Suite) watchParked(ctx context.Context, before footprint) error {
 	return nil
 }
 
-// parkedTidied is when the server is done with what so many arrivals cost it, which
-// is not what they cost while nothing happens.
+// parkedTidied is how long the server is given to finish the work of so many arrivals, which does
+// not belong to the cost of waiting.
 const parkedTidied = 5 * time.Second
 
-// pass lets time pass.
+// pass waits for d.
 func pass(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
@@ -253,7 +253,7 @@ func pass(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// awaitParked asks each line whether all its waiters are there.
+// awaitParked waits until each queue has all its waiters.
 func (s *Suite) awaitParked(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -273,10 +273,10 @@ func (s *Suite) awaitParked(ctx context.Context) error {
 	return nil
 }
 
-// soakParts is how often a soak looks at memory.
+// soakParts is how many times a soak measures memory.
 const soakParts = 10
 
-// soak: load for a long time, to see that memory stays where it is.
+// soak keeps up the load for a long time, to see that memory does not grow.
 func (s *Suite) soak() []step {
 	if s.opts.Soak <= 0 {
 		return nil

@@ -11,8 +11,8 @@ import (
 	"github.com/fencelock/fencelock/bench/internal/stand"
 )
 
-// network: one worker whose servers are a round trip away from it, and from each other. Only the
-// server of result.HTTPNear is beside its nodes.
+// network measures one worker. A round trip separates the worker from the servers, and the
+// servers from each other; only the server of result.HTTPNear runs next to its nodes.
 func (s *Suite) network() (steps []step) {
 	for i, trip := range s.size.trips {
 		var b *bench
@@ -33,10 +33,11 @@ func (s *Suite) network() (steps []step) {
 	return steps
 }
 
-// networkDBs is how many databases of Redis a network has.
+// networkDBs is the number of Redis databases that one network uses.
 const networkDBs = 3
 
-// startNetwork starts the network and who works through it, in databases from the given one on.
+// startNetwork starts the network and the contenders that use it. Their databases begin at the
+// given number.
 func (s *Suite) startNetwork(ctx context.Context, b *bench, trip time.Duration, database int) (err error) {
 	to, err := stand.StartNetwork(ctx, b.scope, trip, append(s.main.redis.Addrs(), s.main.server.Addr))
 	if err != nil {
@@ -71,7 +72,7 @@ func (s *Suite) startNetwork(ctx context.Context, b *bench, trip time.Duration, 
 	return b.awaitVoting(ctx, nodes)
 }
 
-// starved: all processors are busy with other work.
+// starved measures while other work keeps all processors busy.
 func (s *Suite) starved() (steps []step) {
 	var b *bench
 	start := func(context.Context) (err error) {
@@ -85,7 +86,7 @@ func (s *Suite) starved() (steps []step) {
 		for _, workers := range s.size.starved {
 			peers := []string{result.HTTP, result.GoClient, result.Baseline}
 			if workers < usual {
-				peers = []string{result.Baseline} // for its best
+				peers = []string{result.Baseline} // the ratio needs its best result over all numbers of workers
 			}
 			for _, p := range peers {
 				job := s.job(result.Starved, workers, round)
@@ -98,14 +99,15 @@ func (s *Suite) starved() (steps []step) {
 	return append(steps, step{label: "stop them", do: func(context.Context) error { s.close(b); return nil }})
 }
 
-// connections: more and more of them. The numbers of a round follow each other, so that they can be compared.
+// connections measures a growing number of connections. A round runs all numbers one after the
+// other, so that they can be compared.
 func (s *Suite) connections() (steps []step) {
 	peers := []string{result.HTTP, result.Baseline}
 	for round := range s.size.minorRounds {
 		for _, workers := range s.size.connections {
 			for _, p := range peers {
 				job := s.job(result.Connections, workers, round)
-				job.Warm += time.Duration(workers) * 200 * time.Microsecond // for the first turn of all
+				job.Warm += time.Duration(workers) * 200 * time.Microsecond // for the first turn of every worker
 				k := result.Key{Scenario: result.Connections, Variant: strconv.Itoa(workers), Peer: p}
 				steps = append(steps, s.measure(s.onMain, k, round, job))
 			}
@@ -114,12 +116,12 @@ func (s *Suite) connections() (steps []step) {
 	return steps
 }
 
-// clients: fencelock's own, each with all its workers in one process.
+// clients measures fencelock's clients, each with all its workers in one process.
 func (s *Suite) clients() (steps []step) {
 	peers := []string{
 		result.GoClient, result.GoClientSingle, result.Baseline, result.PythonTasks, result.PythonThreads, result.TypeScript,
 	}
-	few := peers[:3] // of which figures must hold
+	few := peers[:3] // the contenders that the checks compare
 	for _, workers := range s.size.clients {
 		for round := range s.size.rounds {
 			these := peers
@@ -129,7 +131,7 @@ func (s *Suite) clients() (steps []step) {
 			steps = append(steps, interleave(1, these, func(p string, _ int) step {
 				job := s.job(result.Clients, workers, round)
 				if !slices.Contains(few, p) {
-					job.Warm += s.size.warm // for interpreters
+					job.Warm += s.size.warm // interpreters need time to start
 				}
 				k := result.Key{Scenario: result.Clients, Variant: strconv.Itoa(workers), Peer: p}
 				return s.measure(s.onMain, k, round, job)

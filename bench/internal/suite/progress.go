@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// progress says what is under way and for how long yet.
+// progress prints the present step and the remaining time.
 type progress struct {
 	out   io.Writer
 	begun time.Time
 	total int
 	n     int
-	left  time.Duration // by plan
-	done  time.Duration // by plan
+	left  time.Duration // the planned time of the steps that are left
+	done  time.Duration // the planned time of the steps that are done
 }
 
 func newProgress(out io.Writer, steps []step) *progress {
@@ -32,7 +32,8 @@ func (p *progress) begin(s step) {
 	_, _ = fmt.Fprintf(p.out, "[%3d/%d] %-52s about %s to go\n", p.n, p.total, s.label, p.eta().Round(time.Second))
 }
 
-// eta is what the plan leaves, stretched as what is done was stretched.
+// eta is the planned time of the remaining steps, scaled by how much longer than planned the
+// steps so far took.
 func (p *progress) eta() time.Duration {
 	stretch := 1.0
 	if p.done > 10*time.Second {
@@ -46,7 +47,7 @@ func (p *progress) end(s step) {
 	p.done += s.cost
 }
 
-// skip takes a step off the plan.
+// skip removes a step from the plan.
 func (p *progress) skip(s step) {
 	p.n++
 	p.left -= s.cost

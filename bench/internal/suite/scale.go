@@ -11,23 +11,24 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// topology is so many servers over so many independent node sets. On one machine
-// they share its processors, so what shows is what a pair costs with more of them.
+// topology is a number of servers and of independent node sets. On one machine they share the
+// processors, so the results show what a pair costs with more of them, not how much faster they
+// are.
 type topology struct{ servers, sets int }
 
 func (t topology) String() string { return fmt.Sprintf("%d × %d", t.servers, t.sets) }
 
-// scaleIdle is how long servers without work are watched.
+// scaleIdle is how long idle servers are measured.
 const scaleIdle = 4 * time.Second
 
-// grid are the servers of this section.
+// grid is the set of servers of this section.
 type grid struct {
 	scope *stand.Scope
 	redis []*stand.Redis
-	fleet *fleet // now
+	fleet *fleet // the servers of the present topology
 }
 
-// CPU is the time of all its servers that live now.
+// CPU is the processor time of all its running servers.
 func (g *grid) CPU() (total time.Duration) {
 	for _, redis := range g.redis {
 		total += redis.CPU()
@@ -44,7 +45,7 @@ func (g *grid) end() {
 	g.fleet = nil
 }
 
-// scale: more servers on one node set, and more node sets.
+// scale measures more servers on one node set, and more node sets.
 func (s *Suite) scale() []step {
 	if len(s.size.topologies) == 0 {
 		return nil
@@ -64,7 +65,7 @@ func (s *Suite) scale() []step {
 	return append(steps, step{label: "stop them", do: func(context.Context) error { s.grid.scope.Close(); return nil }})
 }
 
-// scaleWorkers keep several servers busy.
+// scaleWorkers is a number that keeps several servers busy.
 const scaleWorkers = 256
 
 func (s *Suite) startScale(ctx context.Context) error {
@@ -79,17 +80,17 @@ func (s *Suite) startScale(ctx context.Context) error {
 	return nil
 }
 
-// fleet is the servers of one topology, while it is measured.
+// fleet is the servers of one topology while it is measured.
 type fleet struct {
 	scope          *stand.Scope
 	addrs          []string
 	service, store servers
 }
 
-// fleet starts the servers of a topology, in databases of their own.
+// fleet starts the servers of a topology, which use databases of their own.
 func (s *Suite) fleet(ctx context.Context, t topology) (*fleet, error) {
 	f := &fleet{scope: stand.NewScope("servers "+t.String(), s.opts.Log)}
-	database := 2*t.servers + t.sets // another for each topology
+	database := 2*t.servers + t.sets // distinct for each topology
 	sets := make([][]string, t.sets)
 	for i, redis := range s.grid.redis[:t.sets] {
 		sets[i] = redis.URLs(database)
@@ -111,7 +112,7 @@ func (f *fleet) contender() contender {
 	return contender{peer: peer.NewServers(result.HTTP, f.addrs...), service: f.service, store: f.store}
 }
 
-// scaleRound measures one round, with servers that live as long as it does.
+// scaleRound measures one round on servers that are started for this round.
 func (s *Suite) scaleRound(ctx context.Context, t topology, k result.Key, round int) error {
 	f, err := s.fleet(ctx, t)
 	if err != nil {
@@ -121,7 +122,7 @@ func (s *Suite) scaleRound(ctx context.Context, t topology, k result.Key, round 
 	return s.roundOf(ctx, f.contender(), k, round, s.job(result.Scale, scaleWorkers, round))
 }
 
-// scaleIdle is what a topology costs that nobody uses, in shares of a core.
+// scaleIdle measures what an idle topology costs, in shares of a core.
 func (s *Suite) scaleIdle(ctx context.Context, t topology) error {
 	f, err := s.fleet(ctx, t)
 	if err != nil {

@@ -13,15 +13,16 @@ import (
 )
 
 const (
-	// ttl is what every contender asks for.
+	// ttl is the TTL that every contender requests.
 	ttl = 10 * time.Second
-	// hotWait is longer than any run: who waits is sent away when it ends.
+	// hotWait is longer than any run, so waits end only when the run cuts them off.
 	hotWait = time.Minute
-	// usual is how many workers a scenario has that is not about their number.
+	// usual is the number of workers of scenarios that do not vary it.
 	usual = 64
 )
 
-// onMain is where most of it happens; the servers start after the plan is made.
+// onMain returns the bench on which most scenarios run. It is a function because the servers
+// start after the plan is made.
 func (s *Suite) onMain() *bench { return s.main }
 
 func (s *Suite) onFsync() *bench { return s.fsync }
@@ -35,8 +36,8 @@ func own(scenario string, workers int) func(worker, n int) peer.Claim {
 	return func(worker, _ int) peer.Claim { return claims[worker] }
 }
 
-// job is a closed loop of own resources. A round has names of its own, so that
-// what an earlier one left behind is in nobody's way.
+// job is a closed loop in which each worker has its own resource. Each round uses new resource
+// names, so that leftovers of an earlier round do no harm.
 func (s *Suite) job(scenario string, workers, round int) load.Job {
 	return load.Job{
 		Workers: workers, Warm: s.size.warm, Measure: s.size.measure,
@@ -44,8 +45,8 @@ func (s *Suite) job(scenario string, workers, round int) load.Job {
 	}
 }
 
-// interleave makes the rounds A B C A B C, so that what happens on the machine
-// meanwhile happens to all.
+// interleave orders the rounds A B C A B C, so that a disturbance of the machine affects all
+// contenders.
 func interleave(rounds int, peers []string, one func(peer string, round int) step) []step {
 	var steps []step
 	for round := range rounds {
@@ -56,7 +57,7 @@ func interleave(rounds int, peers []string, one func(peer string, round int) ste
 	return steps
 }
 
-// uncontended: every worker takes and gives a resource of its own.
+// uncontended measures workers that each acquire and release their own resource.
 func (s *Suite) uncontended() []step {
 	peers := []string{
 		result.HTTP, result.InProcess, result.Baseline, result.Redislock,
@@ -73,8 +74,8 @@ func (s *Suite) uncontended() []step {
 	return steps
 }
 
-// fsynced is the same with Redis nodes that sync every write, beside the
-// contenders that always do.
+// fsynced does the same on Redis nodes that sync every write, together with the contenders that
+// always sync.
 func (s *Suite) fsynced() []step {
 	if len(s.size.fsyncLevels) == 0 {
 		return nil
@@ -95,7 +96,7 @@ func (s *Suite) fsynced() []step {
 	return steps
 }
 
-// whenStarted leaves a step out if the synced servers did not start.
+// whenStarted skips a step if the synced servers did not start.
 func (s *Suite) whenStarted(st step) step {
 	do := st.do
 	st.do = func(ctx context.Context) error {
@@ -107,7 +108,7 @@ func (s *Suite) whenStarted(st step) step {
 	return st
 }
 
-// guarded: lock, claim the record and read it, write it, unlock.
+// guarded measures a guarded write: lock, claim and read the record, write it, unlock.
 func (s *Suite) guarded() []step {
 	const workers = 16
 	peers := []string{result.HTTPGuarded, result.Unguarded}
@@ -119,7 +120,7 @@ func (s *Suite) guarded() []step {
 	})
 }
 
-// hot: all wait for one resource.
+// hot measures workers that all wait for one resource.
 func (s *Suite) hot() []step {
 	few := []string{result.HTTP, result.InProcess, result.Baseline, result.EtcdGRPC}
 	var steps []step
@@ -133,7 +134,7 @@ func (s *Suite) hot() []step {
 	return steps
 }
 
-// hotHold is the critical section.
+// hotHold is the duration of the critical section.
 const hotHold = time.Millisecond
 
 func (s *Suite) hotSteps(waiters int, peers []string) []step {

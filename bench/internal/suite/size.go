@@ -2,17 +2,17 @@ package suite
 
 import "time"
 
-// size is how much of everything is measured.
+// size says how much is measured.
 type size struct {
 	rounds, hotRounds, faultRounds int
-	minorRounds                    int // of scenarios without a figure that must hold
+	minorRounds                    int // of scenarios without a check
 	warm, measure                  time.Duration
 	hotWarm, hotMeasure            time.Duration
 	faultMeasure                   time.Duration
 	levels, fsyncLevels            []int
 	clients, connections, starved  []int // numbers of workers
 	starvedWarm, starvedMeasure    time.Duration
-	trips                          []time.Duration // through networks
+	trips                          []time.Duration // round trips of simulated networks
 	waiters                        []int           // of a hot resource
 	held                           int
 	parked                         int

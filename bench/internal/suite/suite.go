@@ -1,4 +1,4 @@
-// Package suite is the benchmark itself: which contenders run which scenarios, in
+// Package suite is the benchmark itself: it decides which contenders run which scenarios, in
 // which order, on which servers.
 package suite
 
@@ -23,12 +23,12 @@ import (
 // Options say what to run.
 type Options struct {
 	Root   string        // of the fencelock module
-	Quick  bool          // fewer of everything, under two minutes
-	Rounds int           // of every measurement; 0 for what fits
+	Quick  bool          // measures less of everything, in under two minutes
+	Rounds int           // of every measurement; 0 for the default
 	Only   []string      // names of sections; empty for all
 	With   []string      // names of contenders; empty for all
-	Levels []int         // numbers of workers; empty for the usual
-	Budget time.Duration // after which no further step is begun; 0 for none
+	Levels []int         // numbers of workers; empty for the default
+	Budget time.Duration // the time after which no further step begins; 0 for no limit
 	Soak   time.Duration // how long to watch memory under load; 0 for not at all
 	Log    io.Writer     // progress
 }
@@ -62,19 +62,19 @@ func New(opts Options) *Suite {
 	return s
 }
 
-// step is one thing to do, and how long it should take.
+// step is one unit of work, with its expected duration.
 type step struct {
 	label string
 	cost  time.Duration
 	do    func(ctx context.Context) error
-	vital bool   // nothing can continue without it
-	peer  string // whom it measures, "" if not one
+	vital bool   // the run cannot continue without it
+	peer  string // the contender that it measures, "" if it measures none
 }
 
-// Run does everything. What has been measured is returned also after an error.
+// Run performs all steps. After an error it still returns what has been measured.
 func (s *Suite) Run(ctx context.Context) (*result.Set, error) {
 	begun := time.Now()
-	redisnode.LogLibrary(slog.New(slog.DiscardHandler)) // also what it says of other clients
+	redisnode.LogLibrary(slog.New(slog.DiscardHandler)) // also the library's messages about other clients
 	s.set.Machine = describe(ctx, s.opts.Root)
 	defer s.closeAll()
 	err := s.perform(ctx, s.plan())
@@ -92,8 +92,8 @@ func (s *Suite) closeAll() {
 	}
 }
 
-// perform does the steps one after the other. A step that fails is noted, and
-// the others continue.
+// perform performs the steps one after the other. If a step fails, it notes that and continues
+// with the next step, unless the step is vital.
 func (s *Suite) perform(ctx context.Context, steps []step) error {
 	p := newProgress(s.opts.Log, steps)
 	for _, st := range steps {
@@ -119,7 +119,7 @@ func (s *Suite) perform(ctx context.Context, steps []step) error {
 	return nil
 }
 
-// note tells the reader something, once.
+// note adds a note to the page, unless the page has it already.
 func (s *Suite) note(text string) {
 	if !slices.Contains(s.set.Notes, text) {
 		s.set.Notes = append(s.set.Notes, text)
@@ -127,7 +127,7 @@ func (s *Suite) note(text string) {
 	}
 }
 
-// section is a group of steps that can be asked for.
+// section is a group of steps that -only can select.
 type section struct {
 	name  string
 	steps func() []step
@@ -145,13 +145,13 @@ func (s *Suite) sections() []section {
 		{"held", s.held},
 		{"parked", s.parked},
 		{"soak", s.soak},
-		{"faults", s.faults}, // the last on these nodes: it kills one
+		{"faults", s.faults}, // the last section on these nodes, because it kills one of them
 		{"scale", s.scale},
 		{"fsync", s.fsynced},
 	}
 }
 
-// Sections are the names that Options.Only takes.
+// Sections returns the names that Options.Only accepts.
 func Sections() []string {
 	var names []string
 	for _, sec := range new(Suite).sections() {
@@ -172,7 +172,7 @@ func (s *Suite) plan() []step {
 	})
 }
 
-// measure is the step of one round of one peer.
+// measure returns the step that measures one round of one peer.
 func (s *Suite) measure(on func() *bench, k result.Key, round int, job load.Job) step {
 	return step{
 		label: strings.Join([]string{k.Scenario, k.Variant, k.Peer, fmt.Sprintf("round %d", round+1)}, " · "),
@@ -182,7 +182,7 @@ func (s *Suite) measure(on func() *bench, k result.Key, round int, job load.Job)
 	}
 }
 
-// overhead is a guess at what opening and ending takes.
+// overhead estimates how long opening and closing the sessions takes.
 func overhead(job load.Job) time.Duration {
 	cost := 40*time.Millisecond + time.Duration(job.Workers)*200*time.Microsecond
 	if job.Hot {
@@ -194,7 +194,7 @@ func overhead(job load.Job) time.Duration {
 func (s *Suite) round(ctx context.Context, b *bench, k result.Key, round int, job load.Job) error {
 	c, ok := b.contenders[k.Peer]
 	if !ok {
-		return nil // said already why it is not there
+		return nil // a note already says why the contender is missing
 	}
 	err := s.roundOf(ctx, c, k, round, job)
 	if err == nil && job.Hot {
@@ -214,7 +214,7 @@ func (s *Suite) roundOf(ctx context.Context, c contender, k result.Key, round in
 	return nil
 }
 
-// usage reads what has been used so far.
+// usage reads the processor time used so far.
 func (s *Suite) usage(c contender) load.Usage {
 	u := load.Usage{Load: cpu.Self() + c.load.CPU(), Service: c.service.CPU(), Store: c.store.CPU()}
 	if machine, err := cpu.Machine(); err == nil {
@@ -223,8 +223,8 @@ func (s *Suite) usage(c contender) load.Usage {
 	return u
 }
 
-// ours is the time of all servers that were started here, also of those that
-// the present contender does not use.
+// ours is the processor time of all servers that this run started, including those that the
+// present contender does not use.
 func (s *Suite) ours() (total time.Duration) {
 	for _, b := range s.benches {
 		total += b.CPU()
@@ -235,20 +235,20 @@ func (s *Suite) ours() (total time.Duration) {
 	return total
 }
 
-// errNoRound says that something was to be compared that is not there.
+// errNoRound says that one side of a comparison has not been measured.
 var errNoRound = errors.New("nothing to compare with")
 
-// contender is a peer and its servers; there may be none.
+// contender is a peer with the servers that it uses, if any.
 type contender struct {
 	peer           peer.Peer
-	load           servers // its workers, unless they are in this process
+	load           servers // the processes of its workers, if they are not in this process
 	service, store servers
 }
 
-// servers are some of those that were started here.
+// servers is a group of servers that this run started.
 type servers []server
 
-// server is one process or several; the same server is the same pointer.
+// server is one process or several. Equal pointers mean the same server, which is counted once.
 type server interface{ CPU() time.Duration }
 
 // CPU is their processor time.

@@ -1,5 +1,5 @@
-// Command faultworker is the worker of the fault run (clients/faults) over the Go client:
-// faultworker [batches] SERVERS DEPOSITS TTL; with the word, each call that does not wait is a batch.
+// Command faultworker is the worker of the fault run (clients/faults) with the Go client: faultworker
+// [batches] SERVERS DEPOSITS TTL. With batches, each call that does not wait is sent in a batch.
 package main
 
 import (
@@ -46,7 +46,7 @@ type worker struct {
 	ending  atomic.Bool
 	starved starved
 
-	mu     sync.Mutex // of the output, too
+	mu     sync.Mutex // also guards the output
 	errors map[string]int
 }
 
@@ -141,7 +141,7 @@ func (w *worker) deposit(ctx context.Context) error {
 	wait := one(0, 5*time.Second, 20*time.Second)
 	due := now() + wait.Seconds()
 	var once sync.Once
-	ended := func() { // the call for the lease
+	ended := func() { // reports the end of the call for the lease, once
 		once.Do(func() {
 			at := now()
 			w.say(map[string]any{"call": []float64{at - due, w.starved.within(due, at)}})
@@ -154,7 +154,7 @@ func (w *worker) deposit(ctx context.Context) error {
 	}, client.TTL(w.ttl), client.Wait(wait))
 }
 
-// under is the work under a lease. Most of it is short, and some outlives the TTL.
+// under works under a lease. Most work is short; some work outlives the TTL.
 func (w *worker) under(ctx context.Context, l *client.Lease, account int) error {
 	begin, at := now(), "work"
 	defer func() {
@@ -162,7 +162,7 @@ func (w *worker) under(ctx context.Context, l *client.Lease, account int) error 
 		until := end + time.Until(l.Until()).Seconds()
 		w.say(map[string]any{"work": []float64{float64(account), begin, end, until, w.starved.within(until, end)}, "at": at})
 	}()
-	byClock := rand.IntN(2) == 0 // or by the channel alone
+	byClock := rand.IntN(2) == 0 // otherwise it looks only at the channel
 	for left := one(20*time.Millisecond, 100*time.Millisecond, 300*time.Millisecond, w.ttl*3/2); left > 0; left -= step {
 		select {
 		case <-ctx.Done():

@@ -1,4 +1,4 @@
-// The fault run reads what the kernel of Linux counts.
+// The worker reads counters of the Linux kernel.
 
 package main
 
@@ -14,25 +14,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// now is the machine's monotonic clock in seconds.
+// now returns the time of the machine's monotonic clock, in seconds.
 func now() float64 {
 	var at unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &at) // it exists
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &at) // cannot fail: the clock exists
 	return time.Duration(at.Nano()).Seconds()
 }
 
-// starved is for how long threads of this process were ready to run and got no processor, as the kernel counts it.
+// starved measures how long threads of this process were ready to run but got no processor, according to the
+// kernel.
 type starved struct {
 	mu     sync.Mutex
 	pieces []piece
 	at     float64
-	before map[string]float64 // by thread
+	before map[string]float64 // by thread: how long it had waited for a processor at the last look
 }
 
-// piece is a short time, of which the thread that waited longest waited so long.
+// piece is a short period. delay is the longest time that one thread waited for a processor in it.
 type piece struct{ from, to, delay float64 }
 
-const kept = 1000 // pieces
+const kept = 1000 // pieces that are kept
 
 func (s *starved) look() {
 	s.mu.Lock()
@@ -52,7 +53,7 @@ func (s *starved) look() {
 	s.at, s.before = at, delays
 }
 
-// within is for how long of a time they were, at most.
+// within returns how long threads can have waited for a processor between two times.
 func (s *starved) within(from, to float64) (sum float64) {
 	s.look()
 	s.mu.Lock()
@@ -68,7 +69,7 @@ func delays() map[string]float64 {
 	files, _ := filepath.Glob("/proc/self/task/*/schedstat")
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if fields := strings.Fields(string(text)); err == nil && len(fields) > 1 { // else the thread has ended
+		if fields := strings.Fields(string(text)); err == nil && len(fields) > 1 { // otherwise the thread has ended
 			delay, _ := strconv.ParseInt(fields[1], 10, 64)
 			delays[file] = time.Duration(delay).Seconds()
 		}
@@ -86,7 +87,8 @@ func sockets() (n int) {
 	return n
 }
 
-// leaks are what is more than before, when five seconds have not ended it.
+// leaks returns how many more goroutines and sockets there are than before. It gives them five seconds to
+// end.
 func leaks(before map[string]int) map[string]int {
 	left := func() map[string]int {
 		return map[string]int{"goroutines": runtime.NumGoroutine() - before["goroutines"], "sockets": sockets() - before["sockets"]}

@@ -1,4 +1,4 @@
-// Package pause waits, between tries for longer each time.
+// Package pause waits between attempts, longer each time.
 package pause
 
 import (
@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// For waits for d, or returns early with the context's error.
+// For waits for d. It returns early with the context's error if ctx ends.
 func For(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -18,7 +18,7 @@ func For(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Grow doubles the pause within the bounds, and returns it.
+// Grow doubles the pause within the bounds first and longest, and returns it.
 func Grow(pause *time.Duration, first, longest time.Duration) time.Duration {
 	*pause = min(max(first, 2**pause), longest)
 	return *pause

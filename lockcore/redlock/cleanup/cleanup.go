@@ -14,9 +14,9 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// Cleaner sends retractions, releases and dequeues in the background. It repeats each
-// until the node has answered, or until what the operation removes has expired; while the
-// node is down, one for all. It is safe for concurrent use.
+// Cleaner sends retractions, releases and dequeues in the background. It repeats each until the node has
+// replied, or until the target of the operation has expired. While a node is down, it repeats only one
+// operation to probe the node. It is safe for concurrent use.
 type Cleaner struct {
 	nodes []node.Node
 	bound int
@@ -28,40 +28,39 @@ type Cleaner struct {
 	idle    chan struct{} // closed when nothing is pending and the cleaner is closed
 }
 
-// absent is what waits for a node that is down. One operation at a time tries whether it
-// answers again: a busy server has a hundred thousand.
+// absent queues the operations for a node that is down. Only one operation at a time probes whether the node
+// responds again, because a busy server has a hundred thousand of them.
 type absent struct {
 	waiting []*cleanup
-	pause   time.Duration // before the last try
-	due     bool          // a try
+	pause   time.Duration // before the last probe
+	due     bool          // a probe is scheduled
 }
 
 const (
 	firstPause = 20 * time.Millisecond
 	maxPause   = 2 * time.Second
-	// maxPending is how many operations may wait for dead nodes. Beyond it the
-	// cleaner drops operations: what they would remove expires.
+	// maxPending bounds the operations that wait for nodes that are down. Beyond it the cleaner drops
+	// operations; their targets expire by themselves.
 	maxPending = 100_000
 )
 
-// Recheck is how often an operation that found nothing is sent again. The node may
-// still have to read the acquire, which came by another connection than the
-// retraction or the release.
+// Recheck is how often an operation that found nothing is sent again. The node may not have read the
+// acquire yet, because the acquire came over another connection than the retraction or the release.
 type Recheck int
 
 const (
-	// Never is of an operation whose answer is the last word.
+	// Never: the reply to the operation is final.
 	Never Recheck = 0
-	// Once is of a release: another server's acquire may still arrive.
+	// Once: for a release, because another server's acquire may still arrive.
 	Once Recheck = 1
-	// Always is of a retraction of an acquire that was never answered.
+	// Always: for a retraction of an acquire that got no reply.
 	Always Recheck = math.MaxInt
 )
 
-// rejoinTime is the longest time from the reads of a rejoin to the node's first
-// vote. latePause is the first pause before a release that may come too early:
-// longer than a node takes to read what other connections brought before. It can
-// be long, since a node is quarantined for far longer than its rejoin takes.
+// rejoinTime is the longest time from the reads of a rejoin to the node's first vote. latePause is the
+// first pause before a release that may come too early. It is longer than a node takes to read earlier
+// data from other connections. It may be long, because a node is quarantined for far longer than its
+// rejoin takes.
 const (
 	rejoinTime = 4 * time.Second
 	latePause  = 200 * time.Millisecond
@@ -88,20 +87,20 @@ func (c *Cleaner) SendAfter(first time.Duration, i int, op node.Op, until time.T
 	}
 }
 
-// SendLater sends op, after a while, to node i that may soon get what op removes: from a
-// rejoin, or from another server.
+// SendLater sends op, after a while, to node i, which may soon get the target of op from a rejoin or from
+// another server.
 func (c *Cleaner) SendLater(i int, op node.Op) {
 	c.SendAfter(latePause, i, op, time.Now().Add(rejoinTime), Never)
 }
 
-// Pending counts the operations that are still to be done.
+// Pending counts the unfinished operations.
 func (c *Cleaner) Pending() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.pending
 }
 
-// begin counts one more pending operation, unless there are too many.
+// begin counts another pending operation, unless there are too many.
 func (c *Cleaner) begin() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,7 +117,7 @@ func (c *Cleaner) finished() {
 	c.forget(1)
 }
 
-// forget counts n less. c.mu is held.
+// forget subtracts n. The caller holds c.mu.
 func (c *Cleaner) forget(n int) {
 	c.pending -= n
 	if c.closed && c.pending == 0 && n > 0 {
@@ -126,7 +125,7 @@ func (c *Cleaner) forget(n int) {
 	}
 }
 
-// await has t wait for node i, which is down; false after close.
+// await queues t for node i, which is down; it returns false after close.
 func (c *Cleaner) await(i int, t *cleanup) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -134,7 +133,7 @@ func (c *Cleaner) await(i int, t *cleanup) bool {
 		return false
 	}
 	a := &c.absent[i]
-	if len(a.waiting) == 0 && !t.waited { // the pause is of an earlier outage
+	if len(a.waiting) == 0 && !t.waited { // the pause belongs to an earlier outage
 		a.pause = 0
 	}
 	t.waited = true
@@ -143,7 +142,7 @@ func (c *Cleaner) await(i int, t *cleanup) bool {
 	return true
 }
 
-// tryLater has one of those that wait for node i try, after a pause. c.mu is held.
+// tryLater schedules a probe with one of the operations for node i. The caller holds c.mu.
 func (c *Cleaner) tryLater(i int) {
 	if a := &c.absent[i]; !a.due {
 		a.due = true
@@ -151,7 +150,7 @@ func (c *Cleaner) tryLater(i int) {
 	}
 }
 
-// try sends one of those that wait for node i, and drops those that are too late.
+// try sends one of the operations for node i, and drops those that are too late.
 func (c *Cleaner) try(i int) {
 	c.mu.Lock()
 	a, now := &c.absent[i], time.Now()
@@ -166,9 +165,9 @@ func (c *Cleaner) try(i int) {
 	}
 }
 
-// heard continues with those that wait for node i: each answer sends two of them, so that they
-// are all sent soon and never at once. An error that does not say that the node is down, as a
-// time limit, says nothing: one tries again.
+// heard continues with the operations for node i. Each reply sends two of them, so that all are sent soon and
+// never at once. An error that does not prove that the node is down, such as a time limit, is inconclusive:
+// another probe follows.
 func (c *Cleaner) heard(i int, err error) {
 	c.mu.Lock()
 	var next []*cleanup
@@ -184,7 +183,7 @@ func (c *Cleaner) heard(i int, err error) {
 	}
 }
 
-// take removes n of those that wait, or all if there are fewer.
+// take removes n of the waiting operations, or all if there are fewer.
 func (a *absent) take(n int) []*cleanup {
 	rest := len(a.waiting) - min(n, len(a.waiting))
 	taken := slices.Clone(a.waiting[rest:])
@@ -201,8 +200,8 @@ func (c *Cleaner) isClosed() bool {
 	return c.closed
 }
 
-// Close waits until what is pending was answered once, or until ctx ends. A closed cleaner
-// sends nothing any more.
+// Close waits until every pending operation has got one reply, or until ctx ends. A closed cleaner sends
+// nothing.
 func (c *Cleaner) Close(ctx context.Context) {
 	c.mu.Lock()
 	if !c.closed && c.pending == 0 {
@@ -226,17 +225,17 @@ type cleanup struct {
 	until   time.Time
 	recheck Recheck
 	pause   time.Duration
-	waited  bool // for the node, since it was down
+	waited  bool // it has waited for the node while the node was down
 }
 
-// submit sends a copy of the operation: the node may still use that of the last try.
+// submit sends a copy of the operation, because the node may still use the previous copy.
 func (t *cleanup) submit(i int) {
 	op := t.op
 	op.Deadline = t.until
 	t.cleaner.nodes[i].Submit(&op, i, t)
 }
 
-// Deliver takes the node's reply.
+// Deliver processes the node's reply.
 func (t *cleanup) Deliver(i int, reply node.Reply) {
 	switch {
 	case t.done(reply.Outcome):
@@ -244,7 +243,7 @@ func (t *cleanup) Deliver(i int, reply node.Reply) {
 	case errors.Is(reply.Err, node.ErrNodeDown) && t.cleaner.await(i, t):
 		return
 	default:
-		t.op.Epoch = max(t.op.Epoch, reply.Epoch) // a release is for the node's own, or a later one
+		t.op.Epoch = max(t.op.Epoch, reply.Epoch) // a release must carry the node's epoch, or a later one
 		t.again(i)
 	}
 	t.cleaner.heard(i, reply.Err)
@@ -257,7 +256,7 @@ func (t *cleanup) again(i int) {
 		return
 	}
 	pause := t.pause
-	t.pause = min(2*t.pause, maxPause) // before the next reply can come
+	t.pause = min(2*t.pause, maxPause) // set before the next reply can arrive
 	time.AfterFunc(pause, func() { t.submit(i) })
 }
 

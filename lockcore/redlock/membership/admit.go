@@ -14,25 +14,28 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
-// bootstrap bootstraps the cluster on the planned nodes (rule 12). It purges and
-// closes a quorum of them before it opens any. From then on no other bootstrap and
-// no late rejoin can make a quorum: of several servers that bootstrap at the same
-// time one alone succeeds, and none purges what another has opened.
+// bootstrap bootstraps the cluster on the planned nodes (rule 12). It purges and closes a quorum of them
+// before it opens any. After that, no other bootstrap and no late rejoin can make a quorum: if several
+// servers bootstrap at the same time, only one succeeds, and no server purges a node that another has
+// opened.
 //
-// All begin with the same node, if they can, so that it decides between them. A
-// server that meets another there stops and leaves the nodes to the larger epoch. If
-// it continued it would open a few nodes only, and the others would miss the
-// bootstrap and wait again.
+// If possible, all servers begin with the same node, so that this node decides between them. A server
+// that finds another's epoch there stops, and leaves the nodes to the larger epoch. If it continued, it
+// would open only a few nodes, and the others would miss the bootstrap and wait again.
 func (c *Controller) bootstrap(ctx context.Context, p plan) error {
+	epoch := c.bootstrapEpoch(p.largest)
+	secrets, err := c.firstSecrets(epoch)
+	if err != nil {
+		return err
+	}
 	level := slog.LevelWarn
 	if c.isUnused() { // a first start
 		level = slog.LevelInfo
 	}
 	c.cfg.Logger.Log(ctx, level, "bootstrapping the cluster", "nodes", len(p.bootstrap), "new", p.fresh)
-	epoch := c.bootstrapEpoch(p.largest)
 	a := node.Admission{
 		Epoch: epoch, Bootstrapped: epoch, Cluster: c.cluster, Floor: c.bootstrapFloor(ctx),
-		MaxTTL: c.cfg.MaxTTL, Secrets: c.newSecrets(epoch), OnlyIfEmpty: p.fresh, Map: c.newMap(epoch),
+		MaxTTL: c.cfg.granted(), Secrets: secrets, OnlyIfEmpty: p.fresh, Map: c.newMap(epoch),
 	}
 	nodes := c.byName(p.bootstrap)
 	staged, failed := c.each(nodes, func(i int) error {
@@ -63,15 +66,15 @@ func (c *Controller) isUnused() bool {
 	return !c.seen.used
 }
 
-// byName sorts nodes by name: in the same order on all servers.
+// byName sorts nodes by name, which gives the same order on all servers.
 func (c *Controller) byName(nodes []int) []int {
 	return slices.SortedFunc(slices.Values(nodes), func(i, j int) int {
 		return strings.Compare(c.nodes[i].Name(), c.nodes[j].Name())
 	})
 }
 
-// bootstrapFloor is above every earlier token: the clock's floor, every high-water
-// mark that survived on a node, and the guard's.
+// bootstrapFloor returns a floor above every earlier token: the largest of the clock's floor, every
+// high-water mark that a node still has, and the guard's mark.
 func (c *Controller) bootstrapFloor(ctx context.Context) fencing.Token {
 	now := time.Now()
 	floor := node.FloorAt(now)
@@ -101,8 +104,8 @@ func (c *Controller) bootstrapFloor(ctx context.Context) fencing.Token {
 	return floor
 }
 
-// each calls f for one node after the other, and returns the nodes for which it
-// succeeded. Where another server was faster, it stops if yield of these is true.
+// each calls f for one node after the other, and returns the nodes for which f succeeded. If another server
+// was faster on a node, each calls yield with the nodes done so far, and stops if yield returns true.
 func (c *Controller) each(nodes []int, f func(int) error, yield func(done []int) bool) (done []int, failed error) {
 	for _, i := range nodes {
 		err := f(i)
@@ -118,25 +121,25 @@ func (c *Controller) each(nodes []int, f func(int) error, yield func(done []int)
 	return done, failed
 }
 
-// pinTo sets the state in which the node has waited: in any other state the
-// admission must not touch it (rule 10).
+// pinTo limits the admission to the state in which the node has waited. In any other state the admission
+// must not touch the node (rule 10).
 func pinTo(a node.Admission, to pin) node.Admission {
 	a.Incarnation, a.Note = to.incarnation, to.note
 	return a
 }
 
-// stage purges and closes node i. A staged admission is worthless to every other
-// server, so a later failure need not undo it.
+// stage purges and closes node i. No other server can complete this admission, so a later failure need
+// not undo it.
 func (c *Controller) stage(ctx context.Context, i int, a node.Admission) error {
 	return c.call(ctx, "staging", func(ctx context.Context) error { return c.nodes[i].Stage(ctx, a) })
 }
 
-// open ends the admission of node i.
+// open completes the admission of node i.
 func (c *Controller) open(ctx context.Context, i int, a node.Admission) error {
 	return c.call(ctx, "admitting", func(ctx context.Context) error { return c.nodes[i].Admit(ctx, a) })
 }
 
-// rejoin admits the planned nodes again, each with reads of its own.
+// rejoin admits the planned nodes again. Each of them needs its own reads.
 func (c *Controller) rejoin(ctx context.Context, p plan) error {
 	_, failed := c.each(p.rejoin, func(i int) error {
 		err := c.rejoinOne(ctx, i, p.pins[i])
@@ -148,8 +151,8 @@ func (c *Controller) rejoin(ctx context.Context, p plan) error {
 	return failed
 }
 
-// rejoinOne is rules 7 to 11, 13 and 21 for one node. The pin is from before the
-// reads (rule 10).
+// rejoinOne carries out rules 7 to 11, 13 and 21 for one node. The pin was taken before the reads (rule
+// 10).
 func (c *Controller) rejoinOne(ctx context.Context, i int, pinned pin) error {
 	c.mu.Lock()
 	p := c.plan(time.Now())
@@ -167,7 +170,7 @@ func (c *Controller) rejoinOne(ctx context.Context, i int, pinned pin) error {
 	if err != nil {
 		return err
 	}
-	a.Bootstrapped, a.Floor, a.MaxTTL, a.Secrets = marks.Bootstrapped, marks.HighWater, max(c.cfg.MaxTTL, marks.MaxTTL), marks.Secrets
+	a.Bootstrapped, a.Floor, a.MaxTTL, a.Secrets = marks.Bootstrapped, marks.HighWater, max(c.cfg.granted(), marks.MaxTTL), marks.Secrets
 	a.Map = marks.Map
 	if err := c.admit(ctx, i, a, locks); err != nil {
 		return err
@@ -196,7 +199,7 @@ func (c *Controller) checkReaders(readers []int, did string) error {
 	return nil
 }
 
-// hasWaited checks rule 13 again, with the longest TTL of the records that were read.
+// hasWaited checks rule 13 again, with the longest TTL in the records that were read.
 func (c *Controller) hasWaited(i int, pinned pin, longest time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -221,7 +224,7 @@ func (c *Controller) installEpoch(ctx context.Context, nodes []int, epoch node.E
 		if r == nil {
 			continue
 		}
-		// The next rejoin, which may begin before the next observation, must exceed it.
+		// The next rejoin may begin before the next observation, and its epoch must be larger.
 		if seen := &c.seen.nodes[i].seen; seen.Epoch < epoch {
 			seen.Epoch, seen.Marks.Secrets, seen.Marks.Bootstrapped = epoch, r.Secrets, r.Bootstrapped
 		}

@@ -15,12 +15,12 @@ import (
 // carryPage is how many resources one call of a rejoin reads or writes.
 const carryPage = 500
 
-// survey is the locks of one node, by resource.
+// survey contains the locks of one node, by resource.
 type survey map[string]node.CarriedLock
 
-// readLocks reads what a rejoining node must know of live leases, so that they
-// survive a rolling restart (rule 21): the counter of every resource that is locked
-// on a reader, and the locks of leases, from at least R readers.
+// readLocks reads, from at least R readers, what a rejoining node must know so that live leases survive a
+// rolling restart (rule 21): the counter of every resource that is locked on a reader, and the locks of
+// leases.
 func (c *Controller) readLocks(ctx context.Context, readers []int, epoch node.Epoch) ([]node.CarriedLock, error) {
 	began := time.Now()
 	read, err := c.readState(ctx, readers, epoch)
@@ -35,11 +35,11 @@ func (c *Controller) readLocks(ctx context.Context, readers []int, epoch node.Ep
 	return carried, nil
 }
 
-// state is what at least R readers have in one epoch.
+// state is the state of at least R readers in one epoch.
 type state struct {
 	readers   int
-	surveys   []survey // by node; nil of one that is no reader
-	resources []string // that are locked on a reader
+	surveys   []survey // by node; nil if the node is not a reader
+	resources []string // resources that are locked on a reader
 	counters  []fencing.Token
 }
 
@@ -59,7 +59,7 @@ func (c *Controller) readState(ctx context.Context, readers []int, epoch node.Ep
 	return &state{readers: len(readers), surveys: surveys, resources: resources, counters: counters}, err
 }
 
-// survey lists every lock of node i. It returns nil, and logs why, after an error.
+// survey returns every lock of node i. After an error it logs the error, and returns nil.
 func (c *Controller) survey(ctx context.Context, i int, epoch node.Epoch) survey {
 	locks := make(survey)
 	for cursor := ""; ; {
@@ -81,9 +81,9 @@ func (c *Controller) survey(ctx context.Context, i int, epoch node.Epoch) survey
 	}
 }
 
-// readCounters returns for each resource the R-th smallest effective counter of
-// the readers. Any R readers include a node of every completed quorum, so the
-// largest of the R smallest is the smallest number that is sure to be large enough.
+// readCounters returns for each resource the R-th smallest effective counter of the readers. Any R
+// readers include a node of every completed quorum, so the largest of the R smallest counters is large
+// enough. A smaller value might not be.
 func (c *Controller) readCounters(ctx context.Context, readers []int, epoch node.Epoch, resources []string) ([]fencing.Token, error) {
 	r := quorum.Readers(len(c.nodes))
 	chosen := make([]fencing.Token, 0, len(resources))
@@ -110,11 +110,11 @@ func (c *Controller) readCounters(ctx context.Context, readers []int, epoch node
 	return chosen, nil
 }
 
-// carry is a resource's counter, and the lock of its lease if there may be one. A
-// lock under an idempotency key is of no use below the counter: the lease's release
-// would leave it. Any other lock gets the counter as its grant at least: with a
-// smaller grant it would accept a confirm or an extend with a token below the
-// counter, though a larger token may have been granted since.
+// carry returns a resource's counter, and the lock of its lease if there may be one. A lock under an
+// idempotency key with a grant below the counter is dropped, because the lease's release would leave it.
+// Any other lock gets a grant that is at least the counter: with a smaller grant it would accept a
+// confirm or an extend with a token below the counter, although a larger token may have been granted
+// since.
 func carry(resource string, surveys []survey, quorumReads int, age time.Duration, counter fencing.Token) node.CarriedLock {
 	lock, largest := reserve(resource, surveys, quorumReads, age)
 	if lock.Keyed && counter > largest {
@@ -127,8 +127,8 @@ func carry(resource string, surveys []survey, quorumReads int, age time.Duration
 	return lock
 }
 
-// reserve returns the lock of a lease that at least R readers have, with the
-// smallest grant, which is at most the lease's token, and the largest grant.
+// reserve returns the lock of a lease that at least R readers have, and its largest grant. The lock gets
+// its smallest grant, which is at most the lease's token.
 func reserve(resource string, surveys []survey, quorumReads int, age time.Duration) (lock node.CarriedLock, largest fencing.Token) {
 	for _, s := range surveys {
 		locks := locksOf(s[resource].Owner, resource, surveys)
@@ -150,8 +150,8 @@ func reserve(resource string, surveys []survey, quorumReads int, age time.Durati
 	return node.CarriedLock{Resource: resource}, 0
 }
 
-// locksOf are the locks that an owner has on the readers; none of no owner. None lasts for
-// longer than its TTL, which it does where a node's clock was set back (rule 21).
+// locksOf returns the locks that an owner has on the readers; none if owner is "". It limits the rest of
+// each lock to its TTL: it is longer on a node whose clock was set back (rule 21).
 func locksOf(owner, resource string, surveys []survey) (locks []node.CarriedLock) {
 	for _, s := range surveys {
 		if lock := s[resource]; owner != "" && lock.Owner == owner {

@@ -11,27 +11,26 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
-// The readings of a node's clock are compared by their bounds, so a slow answer is no
-// evidence of a jump.
+// The readings of a node's clock are compared by their bounds, so a slow response is not evidence of a jump.
 const (
 	clockStep    = 100 * time.Millisecond // the smallest jump; a clock that is slewed never gets near it
 	clockSkew    = 500                    // and a 500th of the time between two readings: an ordinary clock drifts by a 2000th
 	clockTrip    = 100 * time.Millisecond // a reading that took longer is not used
-	clockGap     = 30 * time.Second       // after so long without a reading, the history begins again
+	clockGap     = 30 * time.Second       // after this long without a reading, the history begins again
 	clockConfirm = 3                      // readings in a row that must agree on a jump
 	clockWindow  = 16                     // readings that are kept
-	clockMedian  = 9                      // readings of which the median is the offset
+	clockMedian  = 9                      // number of readings whose median is the offset
 )
 
-// reading is one reading of a node's clock: by how much it was ahead of this
-// server's steady clock, which is never set, at least and at most.
+// reading is one reading of a node's clock: the bounds of how far it was ahead of this server's steady
+// clock, which is never set.
 type reading struct {
-	at       time.Time // when it was asked for
+	at       time.Time // when the reading was requested
 	min, max time.Duration
-	ahead    time.Duration // of this server's wall clock, halfway
+	ahead    time.Duration // how far the clock was ahead of this server's wall clock, half-way through the reading
 }
 
-// readClock reads a node's clock. Steady time counts from base on the monotonic clock.
+// readClock reads a node's clock. Steady time is counted from base on the monotonic clock.
 func readClock(ctx context.Context, n node.Clocked, base time.Time) (reading, bool) {
 	asked := time.Now()
 	shown, err := n.Time(ctx)
@@ -47,8 +46,8 @@ func readClock(ctx context.Context, n node.Clocked, base time.Time) (reading, bo
 	}, true
 }
 
-// differs is by how much two readings contradict each other, beyond what two clocks
-// may drift: positive when r is ahead of the earlier one.
+// differs returns by how much two readings contradict each other, beyond the drift that two clocks may have:
+// positive when r is ahead of the earlier one.
 func (r reading) differs(earlier reading) time.Duration {
 	allowed := clockStep + r.at.Sub(earlier.at)/clockSkew
 	switch {
@@ -60,17 +59,17 @@ func (r reading) differs(earlier reading) time.Duration {
 	return 0
 }
 
-// clockWatch is what one server knows of one node's clock.
+// clockWatch is a server's record of one node's clock.
 type clockWatch struct {
-	recent        []reading // that agree with each other, oldest first
-	contradicting []reading // that contradict them, since the last that did not
-	began         time.Time // of this history: there was no jump from then
-	steady        time.Time // to then, the last reading that agreed
+	recent        []reading // readings that agree with each other, oldest first
+	contradicting []reading // readings that contradict them, since the last one that did not
+	began         time.Time // when this history began; the clock has not jumped since
+	steady        time.Time // the last reading that agreed with the history
 	jump          time.Duration
-	since         time.Time // of the first reading after the jump
+	since         time.Time // when the first reading after the jump was made
 }
 
-// take adds a reading. It reports a jump when that has just become certain.
+// take adds a reading. It reports a jump when the jump has just become certain.
 func (c *clockWatch) take(r reading) (jumped bool) {
 	if len(c.recent) == 0 || r.at.Sub(c.last()) > clockGap {
 		*c = clockWatch{recent: []reading{r}, began: r.at, steady: r.at}
@@ -103,12 +102,12 @@ func (c *clockWatch) last() time.Time {
 	return c.recent[len(c.recent)-1].at
 }
 
-// sharpest is the reading whose bounds are closest.
+// sharpest returns the reading with the closest bounds.
 func (c *clockWatch) sharpest() reading {
 	return slices.MinFunc(c.recent, func(a, b reading) int { return int((a.max - a.min) - (b.max - b.min)) })
 }
 
-// ahead is the median of the last readings.
+// ahead returns the median of the last readings.
 func (c *clockWatch) ahead() time.Duration {
 	readings := slices.Concat(c.recent, c.contradicting)
 	var ahead []time.Duration
@@ -124,14 +123,14 @@ func (c *clockWatch) settle() {
 	*c = clockWatch{recent: c.contradicting, began: c.since, steady: c.last()}
 }
 
-// clockVerdict is which clocks jumped.
+// clockVerdict says which clocks jumped.
 type clockVerdict struct {
-	expel []int // the clocks of these nodes
-	ours  []int // so many nodes jumped alike that it was this server's clock
+	expel []int // nodes whose clocks jumped
+	ours  []int // nodes that jumped alike: enough to show that this server's clock jumped
 }
 
-// ownJump is the last jump of this server's own clock, zero for none. The nodes
-// are read one after the other, so some show it only when it has been judged.
+// ownJump is the last jump of this server's own clock; zero if there was none. The nodes are read one after
+// the other, so some readings show the jump only after it was judged.
 type ownJump struct {
 	by time.Duration
 	at time.Time
@@ -141,14 +140,14 @@ func (o ownJump) explains(c *clockWatch) bool {
 	return alike(o.by, c.jump) && c.since.Sub(o.at).Abs() < clockGap/3
 }
 
-// alike: two nodes that show the same jump of this server's clock differ by what
-// each may have drifted in the meantime.
+// alike reports whether two nodes show the same jump of this server's clock. They may differ by the drift of
+// each in the meantime.
 func alike(a, b time.Duration) bool { return a != 0 && b != 0 && (a-b).Abs() <= 2*clockStep }
 
-// judgeClocks decides whose clock jumped. All are compared with this server's, so a
-// jump of that one shows as a jump of all nodes. A node is expelled only while R other
-// nodes are seen without a jump. The server's clock jumped when a quorum of nodes
-// jumped alike. Until either is known, nothing is done.
+// judgeClocks decides whose clock jumped. All clocks are compared with this server's, so a jump of this
+// server's clock shows as a jump of all nodes. A node is expelled only while R other nodes are seen without a
+// jump. If a quorum of nodes jumped alike, the server's clock jumped. Until one of the two is known, nothing
+// is done.
 func judgeClocks(clocks []clockWatch, own ownJump) (v clockVerdict) {
 	n := len(clocks)
 	for i := range clocks {
@@ -218,7 +217,7 @@ func (c *Controller) judgeJumps() (expel []int) {
 	return slices.DeleteFunc(v.expel, func(i int) bool { return !c.dispensable(i, v.expel) })
 }
 
-// dispensable: the node votes, and the others without those to expel are a quorum.
+// dispensable reports that the node votes, and that the others, without those to expel, are a quorum.
 func (c *Controller) dispensable(i int, expel []int) bool {
 	others := 0
 	for j := range c.seen.nodes {
@@ -229,8 +228,8 @@ func (c *Controller) dispensable(i int, expel []int) bool {
 	return c.seen.nodes[i].admitted() && others >= quorum.Of(len(c.nodes))
 }
 
-// expel quarantines a node whose clock jumped (rule 22). It is admitted again like a
-// node that restarted.
+// expel quarantines a node whose clock jumped (rule 22). The node is admitted again like a node that
+// restarted.
 func (c *Controller) expel(ctx context.Context, i int) {
 	clocked, ok := c.nodes[i].(node.Clocked)
 	if !ok {

@@ -12,36 +12,45 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/internal/pause"
 	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
-// Controller observes the nodes of a set, with one goroutine for each, and carries
-// out the plans that follow, one at a time.
+// Controller observes the nodes of a set, with one goroutine for each, and carries out the plans that
+// follow from the observations, one at a time.
+//
+// Many servers run a Controller for the same nodes, and the Controllers do not know of each other. So a
+// plan may be outdated when it is carried out. Each of its steps is therefore a compare-and-set on the
+// node, against the state from which the plan was made (a pin, an epoch). A step that comes too late
+// changes nothing (ErrRaced). After every observation a new plan is made, from the observations alone.
 type Controller struct {
 	cfg      Config
 	nodes    []node.Node
 	cluster  node.Cluster
-	base     time.Time       // steady time counts from here, see readClock
+	base     time.Time       // steady time is counted from here, see readClock
 	epoch    atomic.Int64    // see Epoch
 	keyed    atomic.Int64    // see VotingEpoch
-	looks    atomic.Int64    // numbers the observations, in the order in which they begin
-	nudges   []chan struct{} // by node: observe it now
-	observed chan struct{}   // a node was observed
-	// refreshed holds when the last complete Observe began.
+	looks    atomic.Int64    // numbers the observations in the order in which they begin
+	nudges   []chan struct{} // by node: requests an observation now
+	observed chan struct{}   // signalled when a node was observed
+	// refreshed holds one value: when the last complete Observe began.
 	refreshed chan time.Time
 
 	mu          sync.Mutex
 	seen        observations
-	changed     chan struct{} // is closed when a node was observed
+	changed     chan struct{} // closed when a node was observed
 	awaiting    arrivals
 	clocks      []clockWatch
 	own         ownJump
-	backoff     time.Time // no admission before this
+	backoff     time.Time // no admission is tried before this time
 	failures    int
-	compared    bool // it was said that this server has another longest TTL
+	compared    bool // a log line has said that this server has another longest TTL
 	unconfirmed unconfirmedEpoch
 	secrets     knownSecrets
-	mapped      node.Map  // by which the nodes vote
-	mixed       time.Time // since when nodes were seen to have different maps; zero if they have one
+	mapped      node.Map // the map by which the nodes vote
+	// otherList is true until all nodes were observed (see OtherList). It is atomic and not guarded by
+	// mu, because the Controllers of other sets read it while they hold their own mutex.
+	otherList atomic.Bool
+	mixed     time.Time // since when the nodes have had different maps; zero if they all have the same
 }
 
 // New makes a Controller, which does nothing before Run.
@@ -54,6 +63,7 @@ func New(cfg Config, nodes []node.Node) *Controller {
 	}
 	c.seen.knows, c.seen.sets = cfg.Knows, cfg.Sets
 	c.refreshed <- time.Time{}
+	c.otherList.Store(true)
 	for _, n := range nodes {
 		n.Join(c.cluster)
 		c.nudges = append(c.nudges, make(chan struct{}, 1))
@@ -61,7 +71,7 @@ func New(cfg Config, nodes []node.Node) *Controller {
 	return c
 }
 
-// Cluster names the node set.
+// Cluster returns the name of the node set.
 func (c *Controller) Cluster() node.Cluster { return c.cluster }
 
 // Run observes and acts until ctx ends. Every goroutine has ended when it returns.
@@ -82,12 +92,15 @@ func (c *Controller) Status() lockcore.ClusterStatus {
 	return c.seen.status(c.plan(now), now)
 }
 
-// plan is the plan of the moment; c.mu is held.
-func (c *Controller) plan(now time.Time) plan { return planFor(&c.seen, c.cfg, now) }
+// plan returns the plan for the present observations. The caller holds c.mu.
+func (c *Controller) plan(now time.Time) plan {
+	c.seen.otherList = c.cfg.OtherList != nil && c.cfg.OtherList()
+	return planFor(&c.seen, c.cfg, now)
+}
 
-// Refused has node i observed soon, which refused a request as not admitted. It does
-// nothing when that is known already: else requests would have the node observed ten
-// times as often.
+// Refused requests an early observation of node i, which refused a request as not admitted. If that is
+// known already, it does nothing: otherwise refused requests would raise the number of observations
+// tenfold.
 func (c *Controller) Refused(i int) {
 	c.mu.Lock()
 	news := c.seen.nodes[i].state == lockcore.NodeVoting
@@ -97,7 +110,7 @@ func (c *Controller) Refused(i int) {
 	}
 }
 
-// signal puts a signal into a channel of one, unless there is one already.
+// signal puts a signal into a channel with capacity 1, unless it holds one already.
 func signal(to chan struct{}) {
 	select {
 	case to <- struct{}{}:
@@ -105,7 +118,7 @@ func signal(to chan struct{}) {
 	}
 }
 
-// watch observes node i at every interval and nudge.
+// watch observes node i after every interval, and after every nudge.
 func (c *Controller) watch(ctx context.Context, i int) {
 	for {
 		c.observeNode(ctx, i, idleProof)
@@ -116,8 +129,8 @@ func (c *Controller) watch(ctx context.Context, i int) {
 	}
 }
 
-// pause waits for the next observation. Nudges come as fast as requests fail, so it
-// waits for a tenth of the interval in any case.
+// pause waits for the next observation. It always waits a tenth of the interval at least, because nudges
+// come as often as requests fail.
 func (c *Controller) pause(ctx context.Context, i int) bool {
 	if pause.For(ctx, c.cfg.WatchInterval/10) != nil {
 		return false
@@ -134,20 +147,20 @@ func (c *Controller) pause(ctx context.Context, i int) bool {
 }
 
 const (
-	// longestLook bounds observations, so that no state is older than 2 s.
+	// longestLook bounds an observation, so that no observed state is older than 2 s.
 	longestLook = 1500 * time.Millisecond
-	// idleProof is how old the last write may be while nobody asks whether the node is
-	// ready: two servers without clients make one write a minute.
+	// idleProof is the maximum age of a node's last write while no caller asks whether the node is ready.
+	// With it, two servers without clients make one write a minute.
 	idleProof = 2 * time.Minute
 )
 
-// callTimeout is how long a call of a node may take.
+// callTimeout returns the time limit of a call to a node.
 func (c Config) callTimeout() time.Duration { return max(c.NodeDownAfter, c.WatchInterval) }
 
 func (c Config) observeTimeout() time.Duration { return min(c.callTimeout(), longestLook) }
 
-// observeNode observes node i, which proves that it takes writes if its last one is longer
-// ago than proof.
+// observeNode observes node i. If the node's last write is older than proof, the node must also prove
+// that it accepts writes.
 func (c *Controller) observeNode(ctx context.Context, i int, proof time.Duration) {
 	observing, cancel := context.WithTimeout(ctx, c.cfg.observeTimeout())
 	defer cancel()
@@ -170,13 +183,14 @@ func (c *Controller) observeNode(ctx context.Context, i int, proof time.Duration
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if look < c.seen.nodes[i].look { // an observation that began later has ended earlier
+	if look < c.seen.nodes[i].look { // a later observation has ended earlier
 		return
 	}
 	c.seen.nodes[i].look = look
 	c.seen.add(i, seen, err, time.Now())
 	c.adoptSecrets(time.Now())
 	c.adoptMap(time.Now())
+	c.otherList.Store(c.seen.outdated() || !c.seen.complete())
 	c.judge()
 	c.report(ctx, i)
 	c.compareMaxTTL(ctx)
@@ -190,8 +204,8 @@ func (c *Controller) lastSeen(i int) node.Observation {
 	return c.seen.nodes[i].seen
 }
 
-// checkHighWater compares two observations of a node, the first of which had ended when the
-// second began, within one admission.
+// checkHighWater compares two observations of a node within one admission. The first must have ended
+// before the second began.
 func (c *Controller) checkHighWater(i int, before, now node.Observation) {
 	same := before.Admitted && now.Admitted && before.Incarnation == now.Incarnation && before.Epoch == now.Epoch
 	if same && now.Marks.HighWater < before.Marks.HighWater && c.cfg.Violated != nil {
@@ -199,7 +213,7 @@ func (c *Controller) checkHighWater(i int, before, now node.Observation) {
 	}
 }
 
-// prove has a node that may vote show that it takes writes.
+// prove makes a node that may vote prove that it accepts writes.
 func (c *Controller) prove(ctx context.Context, i int, seen node.Observation, within time.Duration) error {
 	prover, ok := c.nodes[i].(node.Prover)
 	if !ok || !seen.Admitted || seen.Unfit != "" || c.cfg.Watching {
@@ -208,14 +222,14 @@ func (c *Controller) prove(ctx context.Context, i int, seen node.Observation, wi
 	return prover.Prove(ctx, within)
 }
 
-// compareMaxTTL says once that other servers had another longest TTL: all need the same.
-// The longest that any server had is kept on the nodes, and every wait is as long (rule
-// 13), so nothing is granted twice; c.mu is held.
+// compareMaxTTL logs once that other servers have a different longest TTL, because all servers should have
+// the same. It is still safe: the nodes record the longest TTL of all servers, and every wait is that long
+// (rule 13). The caller holds c.mu.
 func (c *Controller) compareMaxTTL(ctx context.Context) {
 	for i := range c.seen.nodes {
 		s := &c.seen.nodes[i]
 		recorded := s.seen.Marks.MaxTTL
-		if c.compared || !s.admitted() || recorded == 0 || recorded == c.cfg.MaxTTL {
+		if c.compared || c.cfg.Tool || !s.admitted() || recorded == 0 || recorded == c.cfg.MaxTTL {
 			continue
 		}
 		c.compared = true
@@ -228,8 +242,8 @@ func (c *Controller) compareMaxTTL(ctx context.Context) {
 	}
 }
 
-// observeOrQuarantine observes node i. It begins the quarantine of a node that is
-// not admitted.
+// observeOrQuarantine observes node i. If the node is not admitted and not quarantined yet, it begins the
+// quarantine.
 func (c *Controller) observeOrQuarantine(ctx context.Context, i int) (node.Observation, error) {
 	seen, err := c.nodes[i].Observe(ctx)
 	if err != nil || seen.Admitted || seen.Note != "" || seen.Unfit != "" || !c.seen.ours(seen) {
@@ -237,27 +251,27 @@ func (c *Controller) observeOrQuarantine(ctx context.Context, i int) (node.Obser
 	}
 	note := c.cfg.Random.Word()
 	if err := c.nodes[i].Quarantine(ctx, note); err != nil {
-		return seen, nil //nolint:nilerr // the observation is sound; the wait begins with the note
+		return seen, nil //nolint:nilerr // the observation is valid; the wait begins when the note is written
 	}
 	seen, err = c.nodes[i].Observe(ctx)
-	if err != nil || seen.Note == note { // else another server was the first
+	if err != nil || seen.Note == note { // otherwise another server wrote its note first
 		c.audit(ctx, actQuarantine, i, slog.String("why", "it is not admitted: it restarted, or is new"))
 	}
 	return seen, err
 }
 
-// judge gives every node its state; c.mu is held.
+// judge updates every node's state. The caller holds c.mu.
 func (c *Controller) judge() {
 	now := time.Now()
 	c.seen.judge(c.plan(now), now)
 }
 
-// settled is for how long a node must have voted before the log says that it votes again.
+// settled is how long a node must have voted before the log reports that it votes again.
 const settled = 10 * time.Second
 
-// report logs a change of a node's state: that it does not vote at once, that it votes again
-// once that lasts. A change of the reason alone is logged once a minute at most, since an
-// unreachable node fails with many errors. What a first start has to wait for is no warning.
+// report logs a change of a node's state: at once if the node stops voting, and after settled if it votes
+// again. A new reason without a new state is logged at most once a minute, because an unreachable node
+// fails with many different errors. Waits at a first start are not logged as warnings.
 func (c *Controller) report(ctx context.Context, i int) {
 	s := &c.seen.nodes[i]
 	now := time.Now()
@@ -290,7 +304,7 @@ func (c *Controller) act(ctx context.Context) {
 	}
 }
 
-// step does what the plan of the moment asks for.
+// step carries out the plan for the present observations.
 func (c *Controller) step(ctx context.Context) {
 	c.mu.Lock()
 	now := time.Now()
@@ -314,8 +328,9 @@ func (c *Controller) step(ctx context.Context) {
 	switch {
 	case wait:
 	case c.mapsDiffer(now):
-		_, err := c.ChangeMap(ctx, sameMap)
-		c.finish(ctx, "map", err)
+		c.advanceMap(ctx, "map", sameMap)
+	case len(p.admitted) >= quorum.Of(len(c.nodes)) && c.mapFollows():
+		c.advanceMap(ctx, "next map", c.nextMap)
 	case len(p.bootstrap) > 0:
 		c.finish(ctx, "bootstrap", c.bootstrap(ctx, p))
 	case len(p.rejoin) > 0:
@@ -335,8 +350,8 @@ func (c *Controller) update(ctx context.Context, nodes []int, what string, chang
 	})
 }
 
-// finish observes every node at once. After a failure it first sets a random backoff:
-// another server may be admitting the same node.
+// finish observes every node at once. After a failure it first sets a random backoff, because another
+// server may be admitting the same node.
 func (c *Controller) finish(ctx context.Context, what string, err error) {
 	c.mu.Lock()
 	c.failures++
@@ -354,12 +369,12 @@ func (c *Controller) finish(ctx context.Context, what string, err error) {
 	}
 }
 
-// maxDoublings bounds what grows with failures that follow each other.
+// maxDoublings limits times that double with each consecutive failure.
 const maxDoublings = 5
 
-// call makes one call of an admission. The time limit of a node that is alone doubles with
-// each failure: a slow store needs longer to delete all its rows, and would be cut off every
-// time. Of several nodes the others must not wait so long for one.
+// call makes one call of an admission. If the set has a single node, the time limit doubles with each
+// failure: a slow store may need longer to delete all its rows, and a fixed limit would stop it every
+// time. With several nodes, the others must not wait so long for one node.
 func (c *Controller) call(ctx context.Context, what string, f func(context.Context) error) error {
 	limit := max(time.Second, c.cfg.callTimeout())
 	if len(c.nodes) == 1 {
@@ -375,7 +390,7 @@ func (c *Controller) call(ctx context.Context, what string, f func(context.Conte
 	return nil
 }
 
-// ForAll calls f for every node at the same time, each within a time limit.
+// ForAll calls f for every node concurrently, each call within a time limit.
 func (c *Controller) ForAll(ctx context.Context, f func(context.Context, int)) {
 	c.forEach(ctx, c.all(), f)
 }
@@ -396,7 +411,7 @@ func (c *Controller) forEach(ctx context.Context, nodes []int, f func(context.Co
 	})
 }
 
-// sideBySide calls f for the nodes at the same time and waits for all.
+// sideBySide calls f for the nodes concurrently, and waits for all calls.
 func sideBySide(nodes []int, f func(i int)) {
 	var wg sync.WaitGroup
 	for _, i := range nodes {
@@ -405,14 +420,14 @@ func sideBySide(nodes []int, f func(i int)) {
 	wg.Wait()
 }
 
-// What is done to nodes, in the audit log.
+// The acts on nodes, as named in the audit log.
 const (
 	actQuarantine = "quarantine-node"
 	actAdmit      = "admit-node"
 	actBootstrap  = "bootstrap-cluster"
 )
 
-// audit records what was done to node i. Failures are in the log only.
+// audit records an act on node i. Failures appear only in the log.
 func (c *Controller) audit(ctx context.Context, act string, i int, more ...slog.Attr) {
 	attrs := append([]slog.Attr{slog.String("act", act), slog.String("node", c.nodes[i].Name()), slog.String("result", "done")}, more...)
 	c.cfg.Audit.LogAttrs(ctx, slog.LevelInfo, "audit", attrs...)

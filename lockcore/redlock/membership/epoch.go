@@ -1,15 +1,28 @@
 package membership
 
 import (
+	"context"
 	"time"
 
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
-// Epoch is the epoch in which the server asks for votes. Any is safe: a node in
-// another epoch refuses (rule 8). Votes count only in the nodes' own.
+// Epoch returns the epoch in which the server requests votes. A wrong epoch is safe, because a node in
+// another epoch refuses (rule 8).
 func (c *Controller) Epoch() node.Epoch { return node.Epoch(c.epoch.Load()) }
+
+// VotingEpoch returns the epoch in which to request votes for a lease. The lease's id is sealed, so the
+// server waits until it knows the secrets of that epoch: secrets from before a bootstrap open nothing
+// after it (rule 24). It returns false if the nodes do not show the secrets now.
+func (c *Controller) VotingEpoch(ctx context.Context) (node.Epoch, bool) {
+	epoch := c.Epoch()
+	keyed := func() bool {
+		known := node.Epoch(c.keyed.Load())
+		return known > 0 && known >= epoch
+	}
+	return epoch, keyed() || c.await(ctx, func(bool) bool { return keyed() })
+}
 
 // Learn adopts an epoch that a node returned, if it is larger than the known one.
 func (c *Controller) Learn(e node.Epoch) {
@@ -21,16 +34,16 @@ func (c *Controller) Learn(e node.Epoch) {
 	}
 }
 
-// unconfirmedEpoch is a known epoch that is larger than that of every node of a
-// quorum. A broken node returned it, or a node that has left since, or it is from
-// before all nodes lost their state.
+// unconfirmedEpoch is an epoch that the server knows although every node of a quorum is in a smaller one.
+// It may come from a broken node, from a node that has left since, or from before all nodes lost their
+// state.
 type unconfirmedEpoch struct {
 	epoch node.Epoch
 	since time.Time
 }
 
-// settleEpoch returns to the nodes' own epoch when the known one was above it for
-// several observations: else no vote would ever be granted. c.mu is held.
+// settleEpoch returns to the nodes' own epoch if the server's epoch was larger during several
+// observations, because otherwise no vote would be granted any more. The caller holds c.mu.
 func (c *Controller) settleEpoch(p plan, now time.Time) {
 	known := c.Epoch()
 	switch {
@@ -46,21 +59,20 @@ func (c *Controller) settleEpoch(p plan, now time.Time) {
 	}
 }
 
-// epochBits is how many low bits of a bootstrap's epoch are random.
+// epochBits is the number of random low bits in a bootstrap's epoch.
 const epochBits = 10
 
-// bootstrapEpoch makes the epoch of a bootstrap. It follows the wall clock, so that
-// it is larger than any that a lost majority knew. Its low bits are random, so that
-// no other server makes the same (rule 12). It is above every epoch that this server
-// knows, in case that the clock was set back.
+// bootstrapEpoch makes the epoch of a bootstrap. It is made from the wall clock, so that it is larger
+// than every epoch that a lost majority knew. Its low bits are random, so that no other server makes the
+// same one (rule 12). It is also larger than every epoch that this server knows, in case the clock was
+// set back.
 func (c *Controller) bootstrapEpoch(largest node.Epoch) node.Epoch {
 	clock := node.Epoch(time.Now().UnixMilli())<<epochBits | node.Epoch(c.cfg.Random.Below(1<<epochBits))
 	return max(clock, c.rejoinEpoch(max(largest, c.Epoch())))
 }
 
-// rejoinEpoch makes the epoch of a rejoin: just above the largest seen (rule 9). It
-// does not follow the clock, so that a rejoin among nodes that missed a bootstrap
-// stays below the bootstrap's epoch.
+// rejoinEpoch makes the epoch of a rejoin: just above the largest epoch seen (rule 9). It does not use
+// the clock, so that a rejoin among nodes that missed a bootstrap stays below the bootstrap's epoch.
 func (c *Controller) rejoinEpoch(largest node.Epoch) node.Epoch {
 	const steps = 16
 	return largest + 1 + node.Epoch(c.cfg.Random.Below(steps))

@@ -3,6 +3,7 @@ package membership
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,19 +12,22 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
-// observations are what one server knows of its nodes.
+// observations are one server's observations of its nodes.
 type observations struct {
 	names   []string
 	cluster node.Cluster
 	nodes   []observed
-	longest time.Duration             // the longest TTL that any node ever recorded
-	knows   func(mapName string) bool // nil: every one
-	last    node.Map                  // the last map that an admitted node had
-	sets    string                    // the node sets of this server, for people
-	used    bool                      // a node held something, or was admitted
+	longest time.Duration             // the longest TTL that any node has ever recorded
+	knows   func(mapName string) bool // whether this server knows the map; nil if it knows every map
+	last    node.Map                  // the latest map of an admitted node
+	shown   bool                      // an admitted node has shown a map
+	sets    string                    // the node sets of this server, for display
+	// otherList means that another set of this server has a map with a different list of node sets.
+	otherList bool
+	used      bool // a node contained data, or was admitted
 
-	opened   node.Epoch // of the last bootstrap that an admitted node knew
-	openedAt time.Time  // when that was first seen
+	opened   node.Epoch // the epoch of the last bootstrap that an admitted node knows
+	openedAt time.Time  // when that epoch was first seen
 }
 
 const notSeenYet = "this server has not observed it yet"
@@ -37,13 +41,13 @@ func newObservations(nodes []node.Node, now time.Time) observations {
 	return o
 }
 
-// add takes an observation of node i, or the error of one that failed.
+// add records an observation of node i, or the error of a failed one.
 func (o *observations) add(i int, seen node.Observation, err error, now time.Time) {
 	s := &o.nodes[i]
 	if s.err = err; err == nil {
 		o.used = o.used || seen.Admitted || !seen.Empty
-		if o.ours(seen) && seen.Admitted && seen.Marks.Map.Epoch > o.last.Epoch {
-			o.last = seen.Marks.Map
+		if o.ours(seen) && seen.Admitted && (!o.shown || seen.Marks.Map.Epoch > o.last.Epoch) {
+			o.last, o.shown = seen.Marks.Map, true
 		}
 		s.seen, s.at, s.ours = seen, now, o.ours(seen) && o.knowsMap(seen)
 	} else {
@@ -52,36 +56,36 @@ func (o *observations) add(i int, seen node.Observation, err error, now time.Tim
 	o.markQuarantined(now)
 }
 
-// ours reports whether the node's record is this cluster's, or there is none.
+// ours reports whether the node's record, if it has one, is this cluster's.
 func (o *observations) ours(seen node.Observation) bool {
 	return seen.Cluster == node.Cluster{} || seen.Cluster == o.cluster
 }
 
-// knowsMap reports whether this server has the node's map, or a later one that the node
-// missed and gets (rule 30).
+// knowsMap reports whether this server knows the node's map, or a later one that the node missed and will
+// get (rule 30).
 func (o *observations) knowsMap(seen node.Observation) bool {
 	m := seen.Marks.Map
 	return o.knows == nil || !seen.Admitted || o.knows(m.Name) || m.Epoch < o.last.Epoch && !o.outdated()
 }
 
-// outdated reports whether the last map is one that this server does not have.
-func (o *observations) outdated() bool { return o.knows != nil && !o.knows(o.last.Name) }
+// outdated reports whether this server does not know the latest map.
+func (o *observations) outdated() bool { return o.shown && o.knows != nil && !o.knows(o.last.Name) }
 
-// observed is what one server knows of one node.
+// observed is what a server knows about one node.
 type observed struct {
 	seen node.Observation
-	at   time.Time // of seen; zero if there is none
+	at   time.Time // when seen was observed; zero if never
 	look int64     // the number of the last observation (see Controller.looks)
-	err  error     // of the last observation; seen is then older
-	ours bool      // its record, if any, is this cluster's
+	err  error     // of the last observation; if it is set, seen is older
+	ours bool      // the node's record, if it has one, is this cluster's
 
-	failure  string    // of the last observation that failed; "" if none did
-	failedAt time.Time // when that was
+	failure  string    // of the last failed observation; "" if none failed
+	failedAt time.Time // when that observation failed
 
-	missed bool // admitted, but in an epoch from before the last bootstrap
+	missed bool // admitted, but in an epoch before the last bootstrap
 
-	// quarantinedSince is when the node was first seen without admission in this
-	// state, on this server's monotonic clock (rule 13); zero while it is admitted.
+	// quarantinedSince is when the node was first seen in its present state without admission, on this
+	// server's monotonic clock (rule 13); zero while it is admitted.
 	quarantinedSince time.Time
 	quarantinedAs    pin
 
@@ -91,17 +95,17 @@ type observed struct {
 	logged loggedState
 }
 
-// loggedState is what the log last said of a node.
+// loggedState is the state of a node in the last log line about it.
 type loggedState struct {
 	state  lockcore.NodeState
 	reason string
 	at     time.Time
-	warned bool // that it does not vote
+	warned bool // a warning said that it does not vote
 }
 
-// markQuarantined notes since when each node has had no valid admission. A node
-// admitted in an epoch from before the last bootstrap has none: it missed that
-// bootstrap and rejoins like a node that restarted (rule 12).
+// markQuarantined records since when each node has had no valid admission. An admission in an epoch
+// before the last bootstrap is not valid: the node missed that bootstrap, and rejoins like a node that
+// restarted (rule 12).
 func (o *observations) markQuarantined(now time.Time) {
 	bootstrapped := o.bootstrapped()
 	if bootstrapped > o.opened {
@@ -119,15 +123,15 @@ func (o *observations) markQuarantined(now time.Time) {
 		switch {
 		case s.seen.Admitted && !s.missed:
 			s.quarantinedSince, s.quarantinedAs = time.Time{}, pin{}
-		case s.quarantinedAs != pinOf(s.seen), !s.missed && s.seen.Note == "": // without the note no wait begins
+		case s.quarantinedAs != pinOf(s.seen), !s.missed && s.seen.Note == "": // a wait begins only with the note
 			s.quarantinedSince, s.quarantinedAs = now, pinOf(s.seen)
 		}
 	}
 }
 
-// bootstrapped is the epoch of the last bootstrap that any node knows of, as each
-// was last seen. A node that fails to answer for a moment does not make another one,
-// which missed the bootstrap, a voting node again.
+// bootstrapped returns the epoch of the last bootstrap that any node knows of, by each node's last
+// observation. So if that node briefly fails to respond, another node that missed the bootstrap does not
+// become a voting node again.
 func (o *observations) bootstrapped() (epoch node.Epoch) {
 	for i := range o.nodes {
 		if s := &o.nodes[i]; s.usable() && s.seen.Admitted {
@@ -137,9 +141,9 @@ func (o *observations) bootstrapped() (epoch node.Epoch) {
 	return epoch
 }
 
-// keptSecrets are what the admitted nodes keep, as each was last seen, and the largest
-// epoch in which one of them was. What was known before the last bootstrap does not count,
-// also of a node that does not answer now (rule 24).
+// keptSecrets returns the secrets of the admitted nodes, by each node's last observation, and the largest
+// epoch in which one of them was. It ignores secrets from before the last bootstrap, including those of a node
+// that does not respond now (rule 24).
 func (o *observations) keptSecrets() (kept []node.Secrets, epoch node.Epoch) {
 	bootstrapped := o.bootstrapped()
 	for i := range o.nodes {
@@ -151,8 +155,13 @@ func (o *observations) keptSecrets() (kept []node.Secrets, epoch node.Epoch) {
 	return kept, epoch
 }
 
-// observedSince reports whether every node, and whether a quorum of admitted ones, was
-// observed by an observation after the one of that number.
+// complete reports whether every node was observed at least once, even without success.
+func (o *observations) complete() bool {
+	return !slices.ContainsFunc(o.nodes, func(s observed) bool { return s.look == 0 })
+}
+
+// observedSince reports whether every node, and whether a quorum of admitted nodes, was observed by an
+// observation with a larger number.
 func (o *observations) observedSince(look int64) (all, quorate bool) {
 	answered, admitted := 0, 0
 	for i := range o.nodes {
@@ -166,25 +175,25 @@ func (o *observations) observedSince(look int64) (all, quorate bool) {
 	return answered == len(o.nodes), admitted >= quorum.Of(len(o.nodes))
 }
 
-// usable: when last seen it was configured as it must be, and of this cluster or none.
+// usable reports that the last observation showed a correct configuration, and this cluster's data or none.
 func (s *observed) usable() bool { return !s.at.IsZero() && s.seen.Unfit == "" && s.ours }
 
-// unwritable: it answers, and fails every write.
+// unwritable reports that the node responds, but fails every write.
 func (s *observed) unwritable() bool { return errors.Is(s.err, node.ErrUnwritable) }
 
-// fit: usable, and it answered the last observation.
+// fit reports that the node is usable, and responded to the last observation.
 func (s *observed) fit() bool { return s.err == nil && s.usable() }
 
 func (s *observed) admitted() bool { return s.fit() && s.seen.Admitted && !s.missed }
 
 func (s *observed) quarantined() bool { return s.fit() && (!s.seen.Admitted || s.missed) }
 
-// waitLeft is what is left of a node's wait (rule 13).
+// waitLeft returns the rest of a node's wait (rule 13).
 func (s *observed) waitLeft(wait time.Duration, now time.Time) time.Duration {
 	return max(0, wait-now.Sub(s.quarantinedSince))
 }
 
-// stateNow is the node's state, with the reason of the plan why it may not vote.
+// stateNow returns the node's state. If it may not vote, planned is the plan's reason.
 func (o *observations) stateNow(s *observed, planned string) (lockcore.NodeState, string) {
 	switch {
 	case s.unwritable():
@@ -195,8 +204,8 @@ func (o *observations) stateNow(s *observed, planned string) (lockcore.NodeState
 		return lockcore.NodeUnreachable, notSeenYet
 	case s.seen.Unfit != "":
 		return lockcore.NodeRefused, s.seen.Unfit
-	case !s.ours && s.seen.Marks.Map.Name != "":
-		return lockcore.NodeRefused, fmt.Sprintf("its node sets are being changed, or were (generation %d of their map), and this server has different ones (%s): configure it with the same node sets", s.seen.Marks.Map.Generation, o.sets)
+	case !s.ours && o.ours(s.seen):
+		return lockcore.NodeRefused, fmt.Sprintf("it belongs to a cluster with other node sets than this server's (%s), or they are being changed (generation %d): give every server the same FENCELOCK_REDIS_ADDRS; 'fencelock sets' adds and removes sets", o.sets, s.seen.Marks.Map.Generation)
 	case !s.ours:
 		return lockcore.NodeRefused, fmt.Sprintf("it belongs to a cluster with another list of %d nodes than this server's (%s): configure every server with the same node list, or use an empty database", s.seen.Cluster.Nodes, strings.Join(o.names, ","))
 	case planned != "":

@@ -12,29 +12,29 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
-// plan is what should be done about the nodes as they were last seen.
+// plan lists the actions that the last observations of the nodes demand.
 type plan struct {
-	epoch       node.Epoch    // the largest of the admitted nodes
-	largest     node.Epoch    // the largest seen on any node
+	epoch       node.Epoch    // the largest epoch of the admitted nodes
+	largest     node.Epoch    // the largest epoch seen on any node
 	wait        time.Duration // how long a quarantine lasts (rule 13)
 	admitted    []int
-	oldEpoch    []int // admitted, in an older epoch than others
+	oldEpoch    []int // admitted, in a smaller epoch than others
 	lowMaxTTL   []int // admitted, with a record below this server's longest TTL
 	lackSecrets []int // admitted, without some of the secrets
 	secrets     node.Secrets
-	rejoin      []int    // have waited, and there are enough nodes to read from (rule 7)
-	bootstrap   []int    // the cluster is to be bootstrapped on these (rule 12)
-	fresh       bool     // by a first start: the operator said that the cluster is new
-	pins        []pin    // by node: the state that was seen, in which alone it may be changed
-	reasons     []string // by node: why it may not vote, "" if it may
-	why         string   // why no quorum may vote
+	rejoin      []int    // have waited, and enough nodes can be read (rule 7)
+	bootstrap   []int    // the nodes on which to bootstrap the cluster (rule 12)
+	fresh       bool     // the bootstrap is a first start: the operator declared the cluster new
+	pins        []pin    // by node: the observed state; the plan may change no other state
+	reasons     []string // by node: why it may not vote; "" if it may
+	why         string   // why a quorum may not vote
 }
 
-// pin is the state in which a node waits, and which a plan is about. The plan must be
-// carried out on this state and no later one: a later state has not waited.
+// pin identifies the state in which a node was observed to wait. A plan may be carried out only while the
+// node is in this state, because the wait counts only for this state.
 type pin struct {
 	incarnation string
-	note        string // of its quarantine, or that it missed a bootstrap
+	note        string // the note of its quarantine, or a note that it missed a bootstrap
 }
 
 func pinOf(o node.Observation) pin {
@@ -44,8 +44,8 @@ func pinOf(o node.Observation) pin {
 	return pin{o.Incarnation, o.Note}
 }
 
-// planFor decides from the observations, the configuration and the time alone: the
-// same arguments give the same plan.
+// planFor decides from only the observations, the configuration and the time, so the same arguments give the
+// same plan.
 func planFor(seen *observations, cfg Config, now time.Time) plan {
 	p := &planner{observations: seen, cfg: cfg, now: now}
 	p.wait = withDrift(max(cfg.MaxTTL, seen.longest))
@@ -58,7 +58,7 @@ func planFor(seen *observations, cfg Config, now time.Time) plan {
 	return p.plan
 }
 
-// planner is a plan in the making.
+// planner builds a plan.
 type planner struct {
 	plan
 	*observations
@@ -68,7 +68,7 @@ type planner struct {
 	unreachable         int
 }
 
-// sortNodes sorts the nodes by what is known of them.
+// sortNodes sorts the nodes into the plan's lists.
 func (p *planner) sortNodes() {
 	p.refuseSameServer()
 	for i := range p.nodes {
@@ -93,8 +93,8 @@ func (p *planner) sortNodes() {
 	}
 }
 
-// refuseSameServer gives its reason to every node that is one server under two
-// addresses: two masters never share an incarnation.
+// refuseSameServer sets the reason of nodes that are the same server under two addresses. It recognizes
+// them by their incarnation, which two masters never share.
 func (p *planner) refuseSameServer() {
 	for i := range p.nodes {
 		for j := range i {
@@ -115,18 +115,17 @@ func (p *planner) planAdmitted() {
 			p.oldEpoch = append(p.oldEpoch, i)
 			p.reasons[i] = "it is moving to the cluster's epoch"
 		}
-		if seen.Marks.MaxTTL < p.cfg.MaxTTL {
+		if seen.Marks.MaxTTL < p.cfg.granted() {
 			p.lowMaxTTL = append(p.lowMaxTTL, i)
 			p.reasons[i] = "it does not know this server's longest TTL yet, and refuses leases that long"
 		}
-		if seen.Marks.Secrets != p.secrets { // which are merged of these and all others
+		if seen.Marks.Secrets != p.secrets { // the merged secrets of this and all other nodes
 			p.lackSecrets = append(p.lackSecrets, i)
 		}
 	}
 }
 
-// planQuarantined plans a rejoin while there are enough nodes to read from, else a
-// bootstrap.
+// planQuarantined plans a rejoin if enough nodes can be read, otherwise a bootstrap.
 func (p *planner) planQuarantined() {
 	n := len(p.nodes)
 	if len(p.admitted) < quorum.Readers(n) {
@@ -147,9 +146,8 @@ func (p *planner) planQuarantined() {
 	}
 }
 
-// planBootstrap is rule 12: a bootstrap takes a majority that is seen without
-// admission, each node for the whole wait. Nodes that an operator has given up
-// (Force) count as if they had waited.
+// planBootstrap implements rule 12: a bootstrap takes a majority of nodes that are seen without admission,
+// each for the whole wait. Nodes that an operator has given up (Force) count as if they had waited.
 func (p *planner) planBootstrap() {
 	n, quorum := len(p.nodes), quorum.Of(len(p.nodes))
 	givenUp := 0
@@ -158,8 +156,8 @@ func (p *planner) planBootstrap() {
 	}
 	quarantined, waited := len(p.quarantined), len(p.waited)
 	switch {
-	case p.outdated():
-		p.why = "its node sets were changed, and this server has different ones: configure it with the same node sets"
+	case p.outdated(), p.otherList:
+		p.why = "the other servers have other node sets: give every server the same FENCELOCK_REDIS_ADDRS"
 	case p.allNew():
 		p.bootstrap, p.fresh = p.quarantined, true
 		p.why = "the new cluster is being bootstrapped"
@@ -174,14 +172,14 @@ func (p *planner) planBootstrap() {
 	default:
 		p.bootstrap = p.waited
 		if givenUp > 0 {
-			p.bootstrap = append(p.bootstrap, p.admitted...) // too few to read from
+			p.bootstrap = append(p.bootstrap, p.admitted...) // too few admitted nodes to read from
 			slices.Sort(p.bootstrap)
 		}
 		p.why = "the cluster is being bootstrapped again"
 	}
 }
 
-// share is "1 of 3 nodes is" or "2 of 3 nodes are".
+// share returns "1 of 3 nodes is" or "2 of 3 nodes are".
 func share(k, n int) string {
 	verb := "are"
 	if k == 1 {
@@ -190,9 +188,9 @@ func share(k, n int) string {
 	return fmt.Sprintf("%d of %d nodes %s", k, n, verb)
 }
 
-// almostWaited reports whether a node's wait ends in a moment. Nodes that fail
-// together are seen one after the other, by every server in another order. When they
-// are bootstrapped together, all servers begin with the same node.
+// almostWaited reports whether a node's wait ends within a moment. If several nodes fail together, each
+// server notices them in another order. If they are bootstrapped together, all servers begin with the
+// same node.
 func (p *planner) almostWaited() bool {
 	moment := p.moment()
 	return slices.ContainsFunc(p.quarantined, func(i int) bool {
@@ -201,8 +199,8 @@ func (p *planner) almostWaited() bool {
 	})
 }
 
-// opening reports whether a node was bootstrapped a moment ago: its server is opening the
-// others, and whoever closed them again would have the first one wait again.
+// opening reports whether a node was bootstrapped a moment ago. Its server is opening the others; if another
+// server closed them again, the first one would have to wait again.
 func (p *planner) opening() bool {
 	return p.opened > 0 && p.now.Sub(p.openedAt) < p.moment()
 }
@@ -220,24 +218,25 @@ func (p *planner) explainQuarantined(why string) {
 	}
 }
 
-// allNew: the operator said so, the quarantine of every node has begun, and none holds anything else.
+// allNew reports that the operator declared the cluster new, the quarantine of every node has begun, and no
+// node holds anything else.
 func (p *planner) allNew() bool {
 	return p.cfg.New && len(p.quarantined) == len(p.nodes) &&
 		!slices.ContainsFunc(p.nodes, func(s observed) bool { return !s.seen.Empty || s.seen.Note == "" })
 }
 
-// withDrift is how long a node waits after leases of that TTL (rule 13).
+// withDrift returns how long a node must wait for leases with that TTL to end (rule 13).
 func withDrift(longest time.Duration) time.Duration { return longest + quorum.Drift(longest) }
 
-// maxRecordedTTL bounds the longest TTL of a record, which may be broken.
+// maxRecordedTTL bounds the longest TTL in a record, because a record may be corrupt.
 const maxRecordedTTL = 24 * time.Hour
 
-// format names what nodes keep and how. A version of the program that changes it
-// in a way that the one before would misread changes this, too: the gate then
-// refuses the other version's nodes (rule 14).
+// format names the format of the nodes' data. A version of the program that changes the format so that the
+// previous version would misread it also changes this name: the gate then refuses the other version's nodes
+// (rule 14).
 const format = "fencelock 1\n"
 
-// ClusterOf names a node set, whatever the order of the nodes.
+// ClusterOf returns the name of a node set, which does not depend on the order of the nodes.
 func ClusterOf(nodes []node.Node) node.Cluster {
 	names := make([]string, len(nodes))
 	for i, n := range nodes {
@@ -246,7 +245,7 @@ func ClusterOf(nodes []node.Node) node.Cluster {
 	return ClusterNamed(names...)
 }
 
-// ClusterNamed is ClusterOf for nodes of these names.
+// ClusterNamed is ClusterOf for nodes with these names.
 func ClusterNamed(names ...string) node.Cluster {
 	names = slices.Sorted(slices.Values(names))
 	sum := sha256.Sum256([]byte(format + strings.Join(names, "\n")))

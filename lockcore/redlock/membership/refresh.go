@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Observe observes every node now, each within a time limit, and has those prove that they
-// take writes whose last one is older than an interval. Status then describes the nodes as
-// they were after the call began. Calls that come together share one observation.
+// Observe observes every node now, each within a time limit. Nodes whose last write is older than an interval
+// must also prove that they can be written. Status then describes the nodes as they were after the call began.
+// Concurrent calls share one observation.
 func (c *Controller) Observe(ctx context.Context) {
 	called := time.Now()
 	var last time.Time

@@ -11,25 +11,42 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
-// newSecrets makes the secret of a cluster that is bootstrapped in epoch.
+// errNoSecretsYet: the secrets with which the set is bootstrapped are not known yet.
+var errNoSecretsYet = errors.New("the secrets of the node set that this one replaces are not known yet")
+
+// firstSecrets returns the secrets of a cluster that is bootstrapped in epoch.
+func (c *Controller) firstSecrets(epoch node.Epoch) (node.Secrets, error) {
+	if c.cfg.NewSecrets == nil {
+		return c.newSecrets(epoch), nil
+	}
+	switch secrets, known := c.cfg.NewSecrets(); {
+	case !known:
+		return "", errNoSecretsYet
+	case secrets != "":
+		return secrets, nil
+	}
+	return c.newSecrets(epoch), nil
+}
+
+// newSecrets makes a random secret for epoch.
 func (c *Controller) newSecrets(epoch node.Epoch) node.Secrets {
 	var raw [node.MinSecretBytes]byte
 	c.cfg.Random.Fill(raw[:])
 	return node.NewSecrets(epoch, raw)
 }
 
-// knownSecrets is what a server knows of its cluster's secrets.
+// knownSecrets is a server's knowledge of its cluster's secrets.
 type knownSecrets struct {
 	all     node.Secrets
 	shown   bool                     // a quorum shows a secret, as last seen
 	sealing node.Epoch               // the epoch of the secret that seals
-	since   map[node.Epoch]time.Time // since when a quorum has been seen to have a secret
+	since   map[node.Epoch]time.Time // by secret: since when a quorum has been seen to have it
 }
 
-// adoptSecrets adopts the secrets that the nodes keep, as last seen; c.mu is held.
+// adoptSecrets adopts the secrets that the nodes showed last. The caller holds c.mu.
 //
-// A secret that one admitted node has opens lease ids: another server may seal
-// with it. See sealingSecret for the one that seals.
+// A secret on a single admitted node already opens lease ids, because another server may seal with it.
+// sealingSecret chooses the secret that seals.
 func (c *Controller) adoptSecrets(now time.Time) {
 	kept, epoch := c.seen.keptSecrets()
 	all := node.MergeSecrets(kept...)
@@ -55,7 +72,7 @@ func (c *Controller) useSecrets(all node.Secrets, sealing node.Secret) {
 	c.cfg.Secrets(raw)
 }
 
-// noteHolders notes since when a quorum has been seen to have each secret.
+// noteHolders records since when a quorum has been seen to have each secret.
 func (k *knownSecrets) noteHolders(all node.Secrets, kept []node.Secrets, quorum int, now time.Time) {
 	since := make(map[node.Epoch]time.Time, node.KeptSecrets)
 	for _, s := range all.List() {
@@ -76,10 +93,9 @@ func (k *knownSecrets) noteHolders(all node.Secrets, kept []node.Secrets, quorum
 	k.since = since
 }
 
-// sealingSecret is the newest secret that a quorum has had for as long as a server
-// in touch with a quorum may take to see that: then no other server refuses the id,
-// and a rejoining node reads the secret from any R nodes. If there is none so old,
-// it is the oldest that a quorum has.
+// sealingSecret returns the newest secret that a quorum has had for as long as a server in touch with a quorum
+// may take to see it. Then no other server refuses the id, and a rejoining node reads the secret from any R
+// nodes. If no secret is that old, it returns the oldest that a quorum has.
 func (k *knownSecrets) sealingSecret(all node.Secrets, now time.Time, inTouch time.Duration) (sealing node.Secret, ok bool) {
 	for _, s := range all.List() { // the newest first
 		since, held := k.since[s.Epoch]
@@ -93,43 +109,28 @@ func (k *knownSecrets) sealingSecret(all node.Secrets, now time.Time, inTouch ti
 	return sealing, ok
 }
 
-// inTouch is the longest age of what a server knows of a quorum, for what the nodes
-// know now.
+// inTouch is the maximum age of a server's knowledge of the nodes' state, while it is in touch with a quorum.
 func (c Config) inTouch() time.Duration { return 4 * (c.WatchInterval + c.observeTimeout()) }
 
-// VotingEpoch is the epoch in which to ask for the votes of a lease. Its id is sealed, so
-// the server waits until it knows the secrets of that epoch: those before a bootstrap open
-// nothing after it (rule 24). It reports false if the nodes do not show them now.
-func (c *Controller) VotingEpoch(ctx context.Context) (node.Epoch, bool) {
-	epoch := c.Epoch()
-	keyed := func() bool {
-		known := node.Epoch(c.keyed.Load())
-		return known > 0 && known >= epoch
-	}
-	return epoch, keyed() || c.await(ctx, func(bool) bool { return keyed() })
-}
-
-// ReadSecrets reads the secrets that a quorum has now, or later, and reports false if none
-// shows any. Calls that come together share the observations, and each node is observed
-// ten times in an interval at most.
+// ReadSecrets observes the nodes until a quorum shows its present secrets. It returns false if no quorum
+// shows any. Concurrent calls share the observations, and each node is observed at most ten times in an
+// interval.
 func (c *Controller) ReadSecrets(ctx context.Context) bool {
 	return c.await(ctx, func(quorate bool) bool { return quorate && c.secrets.shown })
 }
 
-// await has the nodes observed until done, which learns whether a quorum was observed
-// since the call began, and is called with c.mu held. It gives up when every node was.
+// await makes the nodes be observed until done returns true. done gets whether a quorum was observed since the
+// call began, and is called with c.mu held. await gives up after every node was observed.
 func (c *Controller) await(ctx context.Context, done func(quorate bool) bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.WatchInterval+c.cfg.observeTimeout())
 	defer cancel()
 	began := c.looks.Load()
-	for i := range c.nodes {
-		signal(c.nudges[i])
-	}
+	c.nudgeAll()
 	c.mu.Lock()
 	place := c.awaiting.enter()
 	c.mu.Unlock()
 	is := c.awaitObservations(ctx, began, done)
-	// One after the other: all would ask the nodes at once, and no simulated run repeat.
+	// Staggered: if all queried the nodes at once, simulated runs would not be repeatable.
 	time.Sleep(time.Duration(place) * time.Microsecond)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -154,7 +155,7 @@ func (c *Controller) awaitObservations(ctx context.Context, began int64, done fu
 	}
 }
 
-// arrivals numbers those who wait, from 1, for as long as anybody does.
+// arrivals numbers the waiting callers, from 1. When none waits any more, it starts again.
 type arrivals struct{ waiting, last int }
 
 func (a *arrivals) enter() (place int) {
@@ -169,7 +170,7 @@ func (a *arrivals) leave() {
 	}
 }
 
-// addSecrets has node i keep these secrets, too, where they are newer than its own.
+// addSecrets makes node i also keep these secrets, if they are newer than its own.
 func (c *Controller) addSecrets(ctx context.Context, i int, secrets node.Secrets) error {
 	const tries = 3 // another server may be doing the same
 	for try := 1; ; try++ {
@@ -187,14 +188,14 @@ func (c *Controller) addSecrets(ctx context.Context, i int, secrets node.Secrets
 	}
 }
 
-// Secrets are the cluster's, as far as they are known.
+// Secrets returns the cluster's secrets, as far as they are known.
 func (c *Controller) Secrets() node.Secrets {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.secrets.all
 }
 
-// AddSecrets has a quorum keep these secrets, too.
+// AddSecrets makes a quorum also keep these secrets.
 func (c *Controller) AddSecrets(ctx context.Context, secrets node.Secrets) error {
 	c.mu.Lock()
 	p := c.plan(time.Now())
@@ -206,17 +207,16 @@ func (c *Controller) AddSecrets(ctx context.Context, secrets node.Secrets) error
 
 // Errors of RotateSecret.
 var (
-	// ErrSecretInUse: a lease may live whose id only the secret before the present one opens.
+	// ErrSecretInUse: a lease may be alive whose id only the previous secret opens.
 	ErrSecretInUse = errors.New("the previous secret may still be in use")
 	// ErrNoSecret: no quorum has shown its secret yet.
 	ErrNoSecret = errors.New("the cluster's secret is not known to a quorum yet")
 )
 
-// RotateSecret gives the nodes a new secret and returns how many took it. The
-// servers give it to the others. The secret before the present one is deleted. While
-// a lease of it may live (the present one is younger than maxHold, or maxHold is
-// 0 for no bound), force has to be true. A rotation that fewer than a quorum took is
-// finished instead, and nothing is deleted. Errors: ErrSecretInUse, ErrNoSecret.
+// RotateSecret gives the nodes a new secret and returns how many stored it. The servers copy it to the others.
+// The previous secret is deleted. While a lease sealed with it may be alive (the present secret is younger
+// than maxHold, or maxHold is 0 for no bound), force must be true. If an earlier rotation reached fewer than a
+// quorum, this call completes that one instead, and deletes nothing. Errors: ErrSecretInUse, ErrNoSecret.
 func (c *Controller) RotateSecret(ctx context.Context, maxHold time.Duration, force bool) (took int, err error) {
 	finished := false // whether a quorum has the newest secret
 	c.mu.Lock()
@@ -239,7 +239,7 @@ func (c *Controller) RotateSecret(ctx context.Context, maxHold time.Duration, fo
 	return c.giveSecrets(ctx, p, c.newSecrets(c.bootstrapEpoch(present[0].Epoch))), nil
 }
 
-// giveSecrets returns how many nodes took the secrets.
+// giveSecrets returns how many nodes stored the secrets.
 func (c *Controller) giveSecrets(ctx context.Context, p plan, secrets node.Secrets) int {
 	var n atomic.Int64
 	c.forEach(ctx, p.admitted, func(ctx context.Context, i int) {

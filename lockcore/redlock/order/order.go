@@ -9,22 +9,21 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// Grant is the largest token of a resource that this server knows to be granted; zero for
-// one that it does not remember.
+// Grant is the largest token of a resource that this server knows to be granted; zero if it does not remember
+// one.
 type Grant struct {
 	Resource, Owner string
 	Token           fencing.Token
 }
 
-// Grants remember the last grant of as many resources as there is room for. They trust no
-// clock: that a grant was complete before a request began is what happened in this process.
-// They are safe for concurrent use.
+// Grants remember the last grants, as many as there is room for. They need no clock: only this process decides
+// whether a grant was complete before a request began. They are safe for concurrent use.
 type Grants struct {
 	violated func(lockcore.Invariant, ...any)
 	seed     maphash.Seed
 
 	mu   sync.Mutex
-	last [remembered]Grant // by the hash of the resource; a later resource takes the place
+	last [remembered]Grant // by the hash of the resource; a later resource replaces an earlier one
 }
 
 const remembered = 2048
@@ -38,7 +37,7 @@ func (g *Grants) place(resource string) *Grant {
 	return &g.last[maphash.String(g.seed, resource)%remembered]
 }
 
-// Before is what was granted when a request for the resource begins.
+// Before returns the last grant at the time when a request for the resource begins.
 func (g *Grants) Before(resource string) Grant {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -48,7 +47,7 @@ func (g *Grants) Before(resource string) Grant {
 	return Grant{}
 }
 
-// Add takes the grant of an acquire that began after the earlier one.
+// Add records the grant of an acquire that began after the earlier one.
 func (g *Grants) Add(earlier, now Grant) {
 	if now.Token < earlier.Token || now.Token == earlier.Token && now.Owner != earlier.Owner {
 		g.violated(lockcore.TokenOrder, "resource", now.Resource, "token", now.Token, "granted_before", earlier.Token)
@@ -60,7 +59,7 @@ func (g *Grants) Add(earlier, now Grant) {
 	}
 }
 
-// Extended takes an extend that succeeded and began after the earlier grant.
+// Extended checks a successful extend that began after the earlier grant.
 func (g *Grants) Extended(earlier Grant, resource string, token fencing.Token) {
 	if token < earlier.Token {
 		g.violated(lockcore.ExtendOrder, "resource", resource, "token", token, "granted_before", earlier.Token)

@@ -3,8 +3,7 @@
 // ([Tally]), and for how long the lease is valid ([Validity]). It does no I/O and
 // reads no clock.
 //
-// The guarantee: a Tally that is Won has a quorum of nodes that hold at least its
-// token, and the token is the largest grant of a quorum. It assumes that its caller
-// reports what the nodes said. It does not promise that a lease is valid: that takes
-// Validity, and clocks that run at about the same rate.
+// The guarantee: if a Tally is Won, a quorum of nodes holds at least its token, and the token is the
+// largest grant of a quorum. It assumes that its caller passes on what the nodes replied. It does not
+// promise that a lease is valid: that needs Validity, and clocks that run at about the same rate.
 package quorum

@@ -1,14 +1,19 @@
 package quorum
 
-import "github.com/fencelock/fencelock/fencing"
+import (
+	"slices"
+	"time"
+
+	"github.com/fencelock/fencelock/fencing"
+)
 
 // MaxNodes is the largest supported cluster.
 const MaxNodes = 7
 
-// Of is the number of nodes that must agree: floor(n/2)+1.
+// Of returns the size of a quorum: floor(n/2)+1.
 func Of(n int) int { return n/2 + 1 }
 
-// Readers is the number R of nodes that meets every quorum: n-m+1 (rule 7).
+// Readers returns R, the smallest number of nodes that meets every quorum: n-m+1 (rule 7).
 func Readers(n int) int { return n - Of(n) + 1 }
 
 // Verdict is what a Tally decides.
@@ -23,19 +28,18 @@ const (
 
 func (v Verdict) String() string { return [...]string{"pending", "won", "lost"}[v] }
 
-// Tally counts the votes of one acquisition (rules 1 and 18). Votes go in, a verdict
-// and the token come out.
+// Tally counts the votes of one acquisition (rules 1 and 18), and decides its verdict and its token.
 //
-// The token is the largest grant of the first quorum of grants. A node that granted
-// less must confirm the token before it counts. A node that grants more afterwards
-// does not count, since rule 3 would refuse its confirm.
+// The token is the largest grant of the first quorum of grants. A node that granted less counts only
+// after it has confirmed the token. A node that grants more than the token, after it was chosen, does not
+// count, because rule 3 would refuse its confirm.
 type Tally struct {
 	n, quorum int
 	votes     [MaxNodes]vote
 	token     fencing.Token // 0 until a quorum has granted
-	// existing: this lease had votes already (a retry under an idempotency key). Then
-	// a token that a quorum shares is preferred, so that the retry finds the token of
-	// the answer that did not arrive.
+	// existing says that this lease already had votes (a retry under an idempotency key). Then the Tally
+	// prefers a token that a quorum shares, so that the retry finds the token of the response that was
+	// lost.
 	existing bool
 }
 
@@ -48,23 +52,23 @@ type voteState uint8
 
 const (
 	votePending  voteState = iota
-	voteGranted            // the token is not chosen yet, or this node holds less
-	voteCounts             // holds at least the token
+	voteGranted            // the token is not chosen yet, or this node's grant is smaller
+	voteCounts             // this node holds at least the token
 	voteExcluded           // refused, failed, or granted above the token
 )
 
-// NewTally starts a count over n nodes, n at most MaxNodes.
+// NewTally begins a count over n nodes, at most MaxNodes.
 func NewTally(n int) Tally { return Tally{n: n, quorum: Of(n)} }
 
-// Granted counts node i's grant. existing says that the lease had that vote before.
-// Only the first grant of a node counts.
+// Granted counts node i's grant. existing says that the lease had this vote before. Only a node's first
+// grant counts.
 func (t *Tally) Granted(i int, grant fencing.Token, existing bool) {
 	if t.votes[i].state != votePending {
 		return
 	}
 	t.existing = t.existing || existing
 	t.votes[i] = vote{state: voteGranted, grant: grant}
-	t.settle()
+	t.decide()
 }
 
 // Confirmed counts node i's confirmation of Token.
@@ -77,10 +81,10 @@ func (t *Tally) Confirmed(i int) {
 // Refused excludes node i, even after a grant.
 func (t *Tally) Refused(i int) {
 	t.votes[i].state = voteExcluded
-	t.settle()
+	t.decide()
 }
 
-// Token is the acquisition's token, 0 until a quorum has granted.
+// Token returns the acquisition's token; 0 until a quorum has granted.
 func (t *Tally) Token() fencing.Token { return t.token }
 
 // Counts reports whether node i is known to hold at least the token.
@@ -91,7 +95,7 @@ func (t *Tally) MustConfirm(i int) bool {
 	return t.token != 0 && t.votes[i].state == voteGranted
 }
 
-// Verdict is what the votes decide so far.
+// Verdict returns what the votes decide so far.
 func (t *Tally) Verdict() Verdict {
 	switch {
 	case t.token != 0 && t.count(voteCounts) >= t.quorum:
@@ -102,8 +106,8 @@ func (t *Tally) Verdict() Verdict {
 	return Pending
 }
 
-// settle chooses the token once it can, and compares every grant with it.
-func (t *Tally) settle() {
+// decide chooses the token as soon as that is possible, and compares every grant with it.
+func (t *Tally) decide() {
 	if t.token == 0 {
 		t.token = t.choose()
 	}
@@ -122,7 +126,7 @@ func (t *Tally) settle() {
 	}
 }
 
-// choose returns the token, or 0 while more votes are needed.
+// choose returns the token; 0 if more votes are needed.
 func (t *Tally) choose() fencing.Token {
 	if t.count(voteGranted) < t.quorum {
 		return 0
@@ -159,4 +163,24 @@ func (t *Tally) count(state voteState) (n int) {
 		}
 	}
 	return n
+}
+
+// Drift returns the allowance for clocks that run at slightly different rates: 1 % of the TTL, plus 2 ms
+// for the precision with which nodes expire locks (rule 17; the Redlock text, "Safety arguments").
+func Drift(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }
+
+// Validity returns how long a lease is still valid when elapsed has passed since its first request was
+// sent. A quorum of its locks had at least remaining left when they were granted.
+func Validity(remaining, ttl, elapsed time.Duration) time.Duration {
+	return remaining - elapsed - Drift(ttl)
+}
+
+// KthLargest returns the k-th largest duration, so k of the durations are at least that long. It returns
+// 0 if there are fewer than k, or if k is below 1. It sorts its argument.
+func KthLargest(durations []time.Duration, k int) time.Duration {
+	if k < 1 || len(durations) < k {
+		return 0
+	}
+	slices.Sort(durations)
+	return durations[len(durations)-k]
 }

@@ -1,5 +1,5 @@
-// Package random makes what is random in the algorithm: ownership values, notes of a
-// quarantine, epochs and pauses.
+// Package random makes the random values of the algorithm: ownership values, quarantine notes, epochs and
+// pauses.
 package random
 
 import (
@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// WordBytes is how many random bytes a Word holds.
-const WordBytes = 20
+// wordBytes is the number of random bytes in a Word.
+const wordBytes = 20
 
-// Source reads random bytes, and panics if that fails (crypto/rand never does, since
-// Go 1.24). A simulation uses a reader that repeats. A Source is safe for concurrent
+// Source reads random bytes. It panics if that fails, which never happens with crypto/rand since Go 1.24.
+// A simulation uses a reader that repeats the same bytes in every run. A Source is safe for concurrent
 // use if its reader is.
 type Source struct{ io.Reader }
 
@@ -24,10 +24,10 @@ func (s Source) Fill(b []byte) {
 	}
 }
 
-// Word makes a text of 20 random bytes that cannot be guessed and does not repeat:
+// Word returns a text made of 20 random bytes. It cannot be guessed and does not repeat; it contains
 // letters, digits, '-' and '_'.
 func (s Source) Word() string {
-	var raw [WordBytes]byte
+	var raw [wordBytes]byte
 	s.Fill(raw[:])
 	return base64.RawURLEncoding.EncodeToString(raw[:])
 }

@@ -15,18 +15,18 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/random"
 )
 
-// Config is what a Queue needs. Every field is set.
+// Config is the configuration of a Queue. The caller must set every field.
 type Config struct {
 	Nodes       []node.Node
-	NodeTimeout time.Duration // how long a node has to take a ticket
-	MaxWaiters  int           // of this server, over all resources
+	NodeTimeout time.Duration // the time limit of a node for accepting a ticket
+	MaxWaiters  int           // at this server, over all resources
 	Random      random.Source
 	Epoch       func() node.Epoch
-	Map         func() string // the name of the map by which tickets are sent
-	Suffix      string        // of the server's id, which the nodes list
-	Unlisted    bool          // nobody asks the nodes for that list
-	// Cleanup sends op to a node in the background, and repeats it until the node has
-	// answered or the time is past.
+	Map         func() string // returns the name of the map under which tickets are sent
+	Suffix      string        // suffix of the server's id, which the nodes list
+	Unlisted    bool          // operators never read the nodes' list of servers
+	// Cleanup sends op to a node in the background, and repeats it until the node has replied or the time has
+	// passed.
 	Cleanup func(nodeIndex int, op node.Op, until time.Time)
 }
 
@@ -37,76 +37,106 @@ type Queue struct {
 	quorum int
 
 	mu      sync.Mutex
-	waiters map[string][]*Waiter // by resource, in the order of arrival; never empty
-	tickets map[string]*Waiter   // by ticket id
-	removed map[string]bool      // by id: tickets that were removed within wakeDelay
-	arrival int64                // of the last ticket
-	present *interruption        // ends the waits of the requests that are here
+	waiters map[string][]*Waiter // by resource, in the order of arrival; no list is empty. Waiters that keep their places are not in it
+	tickets map[string]*Waiter   // by ticket id; every waiter that has not left
+	removed map[string]bool      // ids of tickets that were removed within the last wakeDelay
+	arrival int64                // the arrival of the last ticket
+	present *interruption        // ends the waits of the present requests
 	stopped bool
 }
 
-// interruption ends waits with err when its channel is closed.
+// interruption ends waits with err when done is closed.
 type interruption struct {
 	done chan struct{}
-	err  error // set before
+	err  error // set before done is closed
 }
 
-// Waiter is one request in the queue of one resource.
+// Waiter is one request in the queue of one resource:
+//
+//	waiting ──its turn──▶ trying ──▶ granted
+//	   ▲  ▲                 │
+//	   │  └──── Postpone ───┘
+//	   │
+//	   ├── gives up, satisfied, cancelled ──▶ left
+//	   │
+//	   └──◀ comes again ── keeping its place ── 2 s ──▶ left
+//
+// A Waiter that waits is in q.waiters. Only the first one of a resource tries, and another one may be
+// moved before it even while it tries. A Waiter is in q.tickets from Enqueue until it has left. A request
+// that keeps its place is in q.tickets but not in q.waiters, because it has no goroutine that could try.
+// Its ticket keeps the place on the nodes, which refuse the waiters behind it.
+//
+// A wake is a hint: it makes the first waiter ask the nodes, which decide. An unnecessary wake costs a
+// try, and a lost wake costs the time until the next try. No lease depends on wakes.
 type Waiter struct {
-	Ticket    node.Ticket
-	resource  string
-	key       string        // made of its request's idempotency key; "" without one
-	changed   chan struct{} // holds a signal after any change of what follows; the waiters of a request share it
-	tryAt     time.Time     // when the first waiter of a resource tries,
-	tryNow    bool          // unless it was woken to try now
+	Ticket   node.Ticket // never changes
+	resource string      // never changes
+	key      string      // never changes; derived from the request's idempotency key, "" without one
+
+	missing atomic.Uint32 // the nodes that did not accept its ticket, one bit each
+
+	// The following fields are guarded by the queue's mutex.
+
+	changed   chan struct{} // holds a signal after any change; the waiters of a request share it
+	tryAt     time.Time     // when it tries at the latest, if it is then the first of its resource
+	tryNow    bool          // it was woken: it tries now, or as soon as it is the first
 	wokenBy   uint8         // the nodes that woke it since its last try, one bit each
-	noQuorum  bool          // its last try met no quorum
-	behind    *release      // that it tries right behind; nil if none
-	firstOn   uint8         // the nodes that named its ticket since then, likewise
-	sent      bool          // a node may have its ticket: it was sent, or goes with a try
-	heldBack  bool          // no node is to have its ticket yet
-	cancelled bool          // its wait ends now
-	lingers   *time.Timer   // its request was answered and will come again; nil while it waits
+	firstOn   uint8         // the nodes that named its ticket since its last try, or since it keeps its place, one bit each
+	met       Met           // the result of its last try
+	lost      error         // why the latest try was not granted, its own or that of an earlier first waiter; nil before any try
+	lostAt    time.Time     // when that try ended
+	behind    *release      // the release that its try follows: set only from Released to the end of that try
+	ticket    ticketState   // whether nodes may have its ticket; held back only while it is first
+	cancelled bool          // its wait ends now, for good
+	lingers   *time.Timer   // ends the time for which it keeps its place; nil while it waits
 	present   *interruption // ends the wait of its request
-
-	missing atomic.Uint32 // the nodes that did not take its ticket, one bit each
 }
 
-// release is one that this server has sent.
+// ticketState reports whether a node may have a waiter's ticket.
+type ticketState uint8
+
+const (
+	ticketUnsent   ticketState = iota // it is sent with the waiter's next try, or when another waiter passes it
+	ticketHeldBack                    // it is not sent to the nodes until Show
+	ticketSent                        // a node may have it, from now on
+)
+
+// release is a release that this server has sent. The queue's mutex guards it.
 type release struct {
+	behind    *Waiter // the waiter that tries directly after it, as the first of its resource
 	ended     bool
-	overtaken bool // by the waiter's try, which met the lease
+	overtaken bool // that try overtook the release, and met the lease
 }
 
-// Met is what kept a try from being granted.
+// Met is the reason why an attempt was not granted.
 type Met int
 
-// What a try meets.
+// The reasons.
 const (
 	MetQueue    Met = iota // others are first, or the votes were split
-	MetLease               // that holds the resource
+	MetLease               // another lease holds the resource
 	MetNoQuorum            // too few nodes vote
 )
 
-// enqueueing is a waiter as the sink of the replies to its ticket.
+// enqueueing is a Waiter as the sink of the replies to its ticket.
 type enqueueing Waiter
 
-// Deliver notes a node that did not take the ticket. The queue's lock may be held.
+// Deliver notes a node that did not accept the ticket. The caller may hold the queue's lock.
 func (w *enqueueing) Deliver(i int, reply node.Reply) {
 	if reply.Outcome != node.Granted {
 		w.missing.Or(1 << i)
 	}
 }
 
-// LingerTime is how long a request that comes again keeps its place.
+// LingerTime is how long a request that will be repeated keeps its place.
 const LingerTime = 2 * time.Second
 
 var (
 	// ErrTimedOut ends a wait at its deadline.
 	ErrTimedOut = errors.New("the wait timed out")
-	// ErrInterrupted ends the waits that are under way at an Interrupt.
+	// ErrInterrupted ends the waits that exist at an Interrupt.
 	ErrInterrupted = errors.New("the wait was interrupted")
-	// ErrCancelled ends a wait whose request was given up (Cancel).
+	// ErrCancelled ends the wait of a request that was given up (Cancel).
 	ErrCancelled = errors.New("the wait was cancelled")
 )
 
@@ -119,21 +149,21 @@ func New(cfg Config) *Queue {
 	}
 }
 
-// drawID makes a random id of 12 characters, short since nodes keep it with every ticket.
+// drawID returns a random id of 12 characters. It is short because nodes store it with every ticket.
 func drawID(r random.Source) string {
 	var id [9]byte
 	r.Fill(id[:])
 	return base64.RawURLEncoding.EncodeToString(id[:])
 }
 
-// Enqueue adds a request behind those of this server, and enqueues its ticket on the
-// nodes. The first sends its ticket with its try instead. Enqueue does not wait for
-// the nodes: one that misses the ticket gets it after the next heartbeat. Errors:
-// ErrStopping, ErrTooManyWaiters.
+// Enqueue adds a request behind the other requests of this server, and enqueues its ticket on the nodes.
+// The first waiter does not enqueue its ticket, but sends it with its try. Enqueue does not wait for the
+// nodes: a node that missed the ticket gets it after the next heartbeat. Errors: ErrStopping,
+// ErrTooManyWaiters.
 //
-// id, if not "", is derived from an idempotency key: a request that was broken off
-// and comes again has its place again. While a request with the id waits here,
-// another one gets a place of its own.
+// id, if not "", is derived from an idempotency key. With it, a request that was interrupted and is
+// repeated gets its place back. While a request with the same id waits here, another one gets a place of
+// its own.
 func (q *Queue) Enqueue(resource, holder, id string) (*Waiter, error) {
 	drawn := drawID(q.cfg.Random)
 	q.mu.Lock()
@@ -143,9 +173,7 @@ func (q *Queue) Enqueue(resource, holder, id string) (*Waiter, error) {
 	case q.stopped:
 		return nil, lockcore.ErrStopping
 	case former != nil && former.resource == resource && former.lingers != nil && former.lingers.Stop():
-		former.lingers, former.present = nil, q.present
-		former.wake()
-		q.sendTicket(former) // the nodes remember an arrival for so long after they last got it
+		q.comesAgain(former)
 		return former, nil
 	case len(q.tickets) >= q.cfg.MaxWaiters:
 		return nil, lockcore.ErrTooManyWaiters
@@ -165,10 +193,33 @@ func (q *Queue) Enqueue(resource, holder, id string) (*Waiter, error) {
 	return w, nil
 }
 
-// sendTicket enqueues the waiter's ticket on the nodes, unless it is first here and so
-// sends it with its try. q.mu is held.
+// comesAgain inserts a waiter that kept its place before the waiters that arrived later. The caller holds
+// q.mu.
+func (q *Queue) comesAgain(w *Waiter) {
+	w.lingers, w.present = nil, q.present
+	waiters := q.waiters[w.resource]
+	later := slices.IndexFunc(waiters, func(other *Waiter) bool { return other.Ticket.Arrival > w.Ticket.Arrival })
+	if later < 0 {
+		later = len(waiters)
+	}
+	q.waiters[w.resource] = slices.Insert(waiters, later, w)
+	q.passed(w.resource)
+	w.wake()
+	q.sendTicket(w) // this restarts the time for which the nodes remember its arrival
+}
+
+// passed sends the ticket of the second waiter of a resource, if that waiter was first until now and has
+// not tried yet. The caller holds q.mu.
+func (q *Queue) passed(resource string) {
+	if waiters := q.waiters[resource]; len(waiters) > 1 && waiters[1].ticket == ticketUnsent {
+		q.sendTicket(waiters[1])
+	}
+}
+
+// sendTicket enqueues the waiter's ticket on the nodes. The first waiter is skipped, because it sends its
+// ticket with its try. The caller holds q.mu.
 func (q *Queue) sendTicket(w *Waiter) {
-	if q.waiters[w.resource][0] == w {
+	if waiters := q.waiters[w.resource]; len(waiters) > 0 && waiters[0] == w {
 		return
 	}
 	deadline := time.Now().Add(q.cfg.NodeTimeout)
@@ -177,167 +228,55 @@ func (q *Queue) sendTicket(w *Waiter) {
 	}
 }
 
-// HoldBack keeps the waiter's ticket from the nodes until Show, for a try without it. It
-// reports false where a node may have the ticket, or others wait here before it.
+// HoldBack keeps the waiter's ticket from the nodes until Show, so that it can try without a ticket. It
+// returns false if a node may already have the ticket, or if other requests wait here before it.
 func (q *Queue) HoldBack(w *Waiter) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	w.heldBack = !w.sent && q.waiters[w.resource][0] == w
-	return w.heldBack
+	if w.ticket == ticketSent || q.waiters[w.resource][0] != w {
+		return false
+	}
+	w.ticket = ticketHeldBack
+	return true
 }
 
-// Show ends HoldBack: the waiter's next try carries its ticket. One that others have passed
-// meanwhile sends it, since it does not try before it is woken.
+// Show ends HoldBack: the waiter's next try carries its ticket. If others have passed the waiter in the
+// meantime, Show sends the ticket, because the waiter does not try before it is woken.
 func (q *Queue) Show(w *Waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if w.heldBack = false; !w.sent {
+	if w.ticket == ticketHeldBack {
+		w.ticket = ticketUnsent
 		q.sendTicket(w)
 	}
 }
 
-// submitTicket sends the waiter's ticket to node i. q.mu is held, so that a dequeue
-// comes after it.
+// submitTicket sends the waiter's ticket to node i. The caller holds q.mu, so that a dequeue cannot
+// overtake the ticket.
 func (q *Queue) submitTicket(i int, w *Waiter, op node.Op, sink node.Sink) {
-	w.sent = true
+	w.ticket = ticketSent
 	op.Kind, op.Epoch, op.Map, op.Resource, op.Ticket = node.OpEnqueue, q.cfg.Epoch(), q.cfg.Map(), w.resource, w.Ticket
 	q.cfg.Nodes[i].Submit(&op, i, sink)
 }
 
-// Granted removes a waiter that has its lease. The nodes dequeued it with the grant.
-// The next waiter tries when that lease expires, unless it is woken before. One under the
-// same idempotency key tries now: the lease is its own.
+// Granted removes a waiter that has its lease. The nodes dequeued its ticket with the grant. The next waiter
+// tries when that lease expires, unless it is woken before. A waiter under the same idempotency key tries now,
+// because the lease is its own.
 func (q *Queue) Granted(w *Waiter, ttl time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	w.behind = nil
 	q.remove(w, time.Now().Add(ttl))
 	if w.key == "" {
 		return
 	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
 	if twin := slices.IndexFunc(q.waiters[w.resource], func(other *Waiter) bool { return other.key == w.key }); twin >= 0 {
 		q.moveToFront(q.waiters[w.resource][twin])
 		q.waiters[w.resource][0].wake()
 	}
 }
 
-// Exit is how a request leaves its queue without a grant.
-type Exit int
-
-const (
-	// GivesUp: the next waiter tries now. The nodes remember the arrival of a keyed ticket. A
-	// request whose caller hung up gives up, too: nobody says that it comes again, and others
-	// would wait for a free resource.
-	GivesUp Exit = iota
-	// Satisfied: the request has got another resource in place of this one. The nodes forget
-	// the arrival of a keyed ticket.
-	Satisfied
-	// ComesAgain: the request was answered before its wait was over. With a keyed ticket it
-	// keeps its place for LingerTime, and no other waiter passes it until then; another one
-	// gives up. When this server stops, the ticket stays on the nodes until it expires: the
-	// request comes again at another server.
-	ComesAgain
-)
-
-// Leave removes a waiter, here and on the nodes.
-func (q *Queue) Leave(w *Waiter, how Exit) {
-	if how == ComesAgain && w.Ticket.Keyed {
-		q.keepPlace(w)
-		return
-	}
-	q.remove(w, time.Now())
-	ticket := w.Ticket
-	ticket.Keyed = ticket.Keyed && how == Satisfied
-	op := node.Op{Kind: node.OpDequeue, Resource: w.resource, Ticket: ticket}
-	for i := range q.cfg.Nodes {
-		q.cfg.Cleanup(i, op, time.Now().Add(lockcore.MaxWait))
-	}
-}
-
-func (q *Queue) keepPlace(w *Waiter) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if !q.stopped {
-		w.lingers = time.AfterFunc(LingerTime, func() { q.Leave(w, GivesUp) })
-	}
-}
-
-// GiveUp dequeues a waiter that kept its place: its request came again, and does not wait
-// any more.
-func (q *Queue) GiveUp(resource, id string) {
-	q.mu.Lock()
-	w := q.tickets[id]
-	lingers := w != nil && w.resource == resource && w.lingers != nil && w.lingers.Stop()
-	q.mu.Unlock()
-	if lingers {
-		q.Leave(w, GivesUp)
-	}
-}
-
-// Cancel ends the wait under an idempotency key, of which the id is made: here, with
-// ErrCancelled, and on the nodes, where the ticket may be of another server. No later
-// request under the key has its place.
-func (q *Queue) Cancel(resource, id string) {
-	q.GiveUp(resource, id)
-	q.mu.Lock()
-	for _, w := range q.waiters[resource] {
-		if w.key == id {
-			w.cancelled = true
-			w.signal()
-		}
-	}
-	q.mu.Unlock()
-	op := node.Op{Kind: node.OpDequeue, Resource: resource, Ticket: node.Ticket{ID: id, Server: q.server, Keyed: true}}
-	for i := range q.cfg.Nodes {
-		q.cfg.Cleanup(i, op, time.Now().Add(lockcore.MaxWait))
-	}
-}
-
-// Forget ends what a request that does not wait any more has of its place: of one that kept it
-// (ComesAgain) the ticket, and on the nodes the arrival, unless the request has come again at
-// another server, or here.
-func (q *Queue) Forget(resource, id, holder string) {
-	q.GiveUp(resource, id)
-	q.mu.Lock()
-	again := q.tickets[id] != nil
-	q.mu.Unlock()
-	if again {
-		return
-	}
-	op := node.Op{Kind: node.OpForget, Resource: resource, Ticket: node.Ticket{ID: id, Server: q.server, Holder: holder}}
-	for i := range q.cfg.Nodes {
-		q.cfg.Cleanup(i, op, time.Now().Add(lockcore.MaxWait))
-	}
-}
-
-func (q *Queue) remove(w *Waiter, nextTry time.Time) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	waiters := q.waiters[w.resource]
-	place := slices.Index(waiters, w)
-	waiters = slices.Delete(waiters, place, place+1)
-	q.waiters[w.resource] = waiters
-	delete(q.tickets, w.Ticket.ID)
-	q.removed[w.Ticket.ID] = true
-	time.AfterFunc(wakeDelay, func() { q.forget(w.Ticket.ID) })
-	switch {
-	case len(waiters) == 0:
-		delete(q.waiters, w.resource)
-	case place == 0:
-		if !waiters[0].sent { // no node would wake it
-			nextTry = time.Now()
-		}
-		waiters[0].tryAt = nextTry
-		waiters[0].signal()
-	}
-}
-
-func (q *Queue) forget(id string) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	delete(q.removed, id)
-}
-
-// signal has the waiter check its state again.
+// signal makes the waiter check its state again.
 func (w *Waiter) signal() {
 	select {
 	case w.changed <- struct{}{}:
@@ -345,49 +284,51 @@ func (w *Waiter) signal() {
 	}
 }
 
-// wake makes the waiter try now; the queue's lock is held.
+// wake makes the waiter try now. The caller holds the queue's mutex.
 func (w *Waiter) wake() {
 	w.tryNow = true
 	w.signal()
 }
 
-// Len is how many requests wait at this server.
+// Len returns the number of requests that wait at this server.
 func (q *Queue) Len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.tickets)
 }
 
-// NoQuorum is how many requests wait at this server for a resource whose first
-// waiter met no quorum with its last try.
+// NoQuorum counts the requests that wait at this server for a resource whose first waiter found no quorum in
+// its last attempt.
 func (q *Queue) NoQuorum() (n int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, waiters := range q.waiters {
-		if waiters[0].noQuorum {
+		if waiters[0].met == MetNoQuorum {
 			n += len(waiters)
 		}
 	}
 	return n
 }
 
-// Await returns the index of the one that should try to acquire, of a request's waiters,
-// one for each resource that it may get: it is the first of this server for the resource.
-// Errors, also for a waiter that is woken again and again: ErrTimedOut after the deadline,
-// ErrStopping, ErrInterrupted, ErrCancelled, the context's error.
-func (q *Queue) Await(ctx context.Context, deadline <-chan time.Time, waiters ...*Waiter) (int, error) {
+// Await waits until one of a request's waiters should try to acquire, and returns its index. A request
+// has one waiter for each resource that it may get, and a waiter tries when it is the first of this
+// server for its resource. Errors, even for a waiter that is woken again and again: ErrCancelled, the context's
+// error, ErrTimedOut at the end, ErrStopping, ErrInterrupted. If several apply, it is the first of these.
+func (q *Queue) Await(ctx context.Context, end time.Time, waiters ...*Waiter) (int, error) {
 	present := waiters[0].present
 	for {
-		next, pause := q.untilTry(waiters)
-		if q.isCancelled(waiters) {
-			return 0, ErrCancelled
-		}
-		if next >= 0 {
-			return next, q.ended(ctx, present, deadline)
-		}
-		if err := q.rest(ctx, waiters[0], pause, present, deadline); err != nil {
+		// Before a wake is spent: whoever leaves passes it on to the next waiter.
+		if err := q.ended(ctx, present, end, waiters); err != nil {
 			return 0, err
 		}
+		next, pause := q.untilTry(waiters)
+		if next >= 0 {
+			return next, nil
+		}
+		if left := time.Until(end); pause == 0 || left < pause {
+			pause = left
+		}
+		rest(ctx, waiters[0], pause, present)
 	}
 }
 
@@ -397,40 +338,31 @@ func (q *Queue) isCancelled(waiters []*Waiter) bool {
 	return slices.ContainsFunc(waiters, func(w *Waiter) bool { return w.cancelled })
 }
 
-// rest waits for the pause (for ever if it is 0) or a change.
-func (q *Queue) rest(ctx context.Context, w *Waiter, pause time.Duration, present *interruption, deadline <-chan time.Time) error {
-	var due <-chan time.Time
-	if pause > 0 {
-		timer := time.NewTimer(pause)
-		defer timer.Stop()
-		due = timer.C
-	}
+// rest waits for the pause, or until a change.
+func rest(ctx context.Context, w *Waiter, pause time.Duration, present *interruption) {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
 	select {
 	case <-w.changed:
-	case <-due:
-	case <-deadline:
-		return ErrTimedOut
+	case <-timer.C:
 	case <-present.done:
-		return present.err
 	case <-ctx.Done():
-		return ctx.Err()
 	}
-	return nil
 }
 
-// untilTry returns the index of a waiter that tries now, and clears its wakes. If none
-// does, the index is -1, and pause how long they have to wait: 0 for until a change.
+// untilTry returns the index of a waiter that should try now, and clears its wakes. If there is none, the
+// index is -1, and pause is the time until the next try; 0 means until a change.
 func (q *Queue) untilTry(waiters []*Waiter) (next int, pause time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for i, w := range waiters {
-		w.changed = waiters[0].changed // a change of any of them ends the rest
+		w.changed = waiters[0].changed // a change of any of the request's waiters ends the rest
 		if q.waiters[w.resource][0] != w {
 			continue
 		}
 		left := time.Until(w.tryAt)
 		if w.tryNow || left <= 0 {
-			w.tryNow, w.wokenBy, w.firstOn, w.sent = false, 0, 0, true
+			w.tryNow, w.wokenBy, w.firstOn, w.ticket = false, 0, 0, ticketSent
 			return i, 0
 		}
 		if pause == 0 || left < pause {
@@ -440,25 +372,31 @@ func (q *Queue) untilTry(waiters []*Waiter) (next int, pause time.Duration) {
 	return -1, pause
 }
 
-// ended is the reason why a waiter must not try again, nil if there is none.
-func (q *Queue) ended(ctx context.Context, present *interruption, deadline <-chan time.Time) error {
-	select {
-	case <-deadline:
+// ended returns why a request must not try again; nil if it may.
+func (q *Queue) ended(ctx context.Context, present *interruption, end time.Time, waiters []*Waiter) error {
+	switch {
+	case q.isCancelled(waiters):
+		return ErrCancelled
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case !time.Now().Before(end):
 		return ErrTimedOut
+	}
+	select {
 	case <-present.done:
 		return present.err
 	default:
-		return ctx.Err()
+		return nil
 	}
 }
 
-// Postpone sets when the waiter tries again after a try that met something, unless it is
-// woken before. A try that met the lease of the release that it was to follow has overtaken
-// it on another connection: it is made again when the release has ended.
+// Postpone sets when the waiter tries again after an attempt that was not granted, unless it is woken before.
+// If the attempt met the lease whose release it was to follow, it has overtaken the release on another
+// connection. It is repeated when the release has ended.
 func (q *Queue) Postpone(w *Waiter, pause time.Duration, met Met) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	w.tryAt, w.noQuorum = time.Now().Add(pause), met == MetNoQuorum
+	w.tryAt, w.met = time.Now().Add(pause), met
 	switch r := w.behind; {
 	case r == nil:
 	case met != MetLease:
@@ -471,9 +409,35 @@ func (q *Queue) Postpone(w *Waiter, pause time.Duration, met Met) {
 	}
 }
 
-// AsksBehind is this server's name if a waiter of the resource tries at its Released, and
-// so needs no wake; "" if none waits. A waiter that leaves before is dequeued on the
-// nodes, which then wake the next one's server.
+// Remember records why the waiter's last attempt was not granted, for Standing.
+func (q *Queue) Remember(w *Waiter, why error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	w.lost, w.lostAt = why, time.Now()
+}
+
+// Standing is what this server knows about a waiter without asking the nodes.
+type Standing struct {
+	Position, Waiters int           // in the queue of this server, from 1
+	Err               error         // why the latest attempt was not granted; nil if none has ended
+	Age               time.Duration // of Err
+}
+
+// Standing returns the standing of a waiter that has not left. Only the first of a resource tries regularly, so
+// that Err is usually of its attempt.
+func (q *Queue) Standing(w *Waiter) Standing {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	waiters := q.waiters[w.resource]
+	latest := w
+	if waiters[0].lostAt.After(w.lostAt) {
+		latest = waiters[0]
+	}
+	return Standing{slices.Index(waiters, w) + 1, len(waiters), latest.lost, time.Since(latest.lostAt)}
+}
+
+// AsksBehind returns this server's name if a waiter of the resource will try at Released, and so needs no
+// wake; "" if none waits. If that waiter leaves first, the next one tries instead.
 func (q *Queue) AsksBehind(resource string) string {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -483,10 +447,10 @@ func (q *Queue) AsksBehind(resource string) string {
 	return q.server
 }
 
-// Released lets the resource's first waiter try right behind a release that this
-// server has sent. Each node takes the two in that order, so that the lease passes on
-// in one round trip. If another server's ticket is first, the nodes refuse the try.
-// The caller calls ended when the release has.
+// Released lets the resource's first waiter try directly after a release that this server has sent. Each
+// node receives the two in that order, so the resource changes hands in one round trip. If another
+// server's ticket is first, the nodes refuse the try. The caller must call ended when the release has
+// ended.
 func (q *Queue) Released(resource string) (ended func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -494,19 +458,19 @@ func (q *Queue) Released(resource string) (ended func()) {
 	if waiters == nil {
 		return func() {}
 	}
-	w, r := waiters[0], &release{}
-	w.behind = r
-	w.wake()
-	return func() { q.releaseEnded(w, r) }
+	r := &release{behind: waiters[0]}
+	r.behind.behind = r
+	r.behind.wake()
+	return func() { q.releaseEnded(r) }
 }
 
-func (q *Queue) releaseEnded(w *Waiter, r *release) {
+func (q *Queue) releaseEnded(r *release) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	r.ended = true
 	if r.overtaken {
-		w.behind = nil
-		w.wake()
+		r.behind.behind = nil
+		r.behind.wake()
 	}
 }
 
@@ -514,14 +478,20 @@ func (q *Queue) releaseEnded(w *Waiter, r *release) {
 func (q *Queue) Stop() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.stopped {
-		q.stopped = true
-		q.present.end(lockcore.ErrStopping)
+	if q.stopped {
+		return
+	}
+	q.stopped = true
+	q.present.end(lockcore.ErrStopping)
+	if len(q.tickets) > 0 { // the tickets live for another ticketTTL, in which their requests can be repeated at another server
+		for i := range q.cfg.Nodes {
+			q.submitHeartbeat(i, make(reply, 1))
+		}
 	}
 }
 
-// Interrupt ends the waits that are under way with ErrInterrupted, for a cause that later
-// ones may not meet: that of a request which tries at the moment when it waits again.
+// Interrupt ends the present waits with ErrInterrupted, for a cause that later waits may not meet. A request
+// that is trying at that moment is interrupted when it waits again.
 func (q *Queue) Interrupt() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -61,8 +61,9 @@ func newQueue(nodes ...node.Node) *Queue {
 	})
 }
 
-// A request under a key that is broken off keeps its place for a while, and has it
-// again if it comes again; the one behind it waits for that long.
+// A request under a key that is broken off keeps its ticket on the nodes for a while, and has its
+// place again if it comes again. Meanwhile the one behind it asks the nodes, which refuse it as long
+// as the place is worth anything.
 func TestBrokenOffRequestKeepsItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &slowNode{}
@@ -82,8 +83,11 @@ func TestBrokenOffRequestKeepsItsPlace(t *testing.T) {
 		}
 		q.Leave(first, ComesAgain)
 		time.Sleep(LingerTime - time.Millisecond)
-		if tries(q, second) {
-			t.Error("the next one is first already")
+		if !tries(q, second) {
+			t.Error("nobody asks for the resource")
+		}
+		if sent, gone := n.enqueued(), n.dequeued(); len(gone) != 1 || gone[0].ID == "key" || !slices.ContainsFunc(sent, func(t node.Ticket) bool { return t.ID == "key" }) {
+			t.Errorf("the nodes have not kept the place: sent %+v, dequeued %+v", sent, gone)
 		}
 		if again := enqueue("key"); again != first {
 			t.Error("the place is another one")
@@ -189,8 +193,8 @@ func TestANodeGetsTheTicketsThatItMissed(t *testing.T) {
 	})
 }
 
-// A waiter that is woken again and again, and is granted nothing, ends when its
-// time is over.
+// A waiter that is woken again and again, and is granted nothing, ends when its time is over. If there are
+// several reasons for the end, it is always the same one.
 func TestWaitEndsThoughItIsWoken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
@@ -199,21 +203,48 @@ func TestWaitEndsThoughItIsWoken(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		deadline := time.NewTimer(time.Second)
-		for _, end := range []struct {
-			by   func()
+		end := time.Now().Add(time.Second)
+		for _, reason := range []struct {
+			add  func()
 			want error
 		}{
 			{func() {}, nil},
-			{func() { time.Sleep(time.Second); synctest.Wait() }, ErrTimedOut},
-			{cancel, context.Canceled},
 			{q.Stop, lockcore.ErrStopping},
+			{func() { time.Sleep(time.Second) }, ErrTimedOut},
+			{cancel, context.Canceled},
 		} {
-			end.by()
-			q.Released("r")()
-			if _, err := q.Await(ctx, deadline.C, w); !errors.Is(err, end.want) {
-				t.Errorf("%v, want %v", err, end.want)
+			reason.add()
+			for range 20 {
+				q.Released("r")()
+				if _, err := q.Await(ctx, end, w); !errors.Is(err, reason.want) {
+					t.Errorf("%v, want %v", err, reason.want)
+				}
 			}
+		}
+	})
+}
+
+// A waiter whose wait ends in the moment in which it is woken has not tried: the next one does.
+func TestAWakeAtTheEndOfAWaitIsPassedOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(&slowNode{})
+		var waiters []*Waiter
+		for _, id := range []string{"key", ""} {
+			w, err := q.Enqueue("r", "", id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			waiters = append(waiters, w)
+		}
+		tries(q, waiters[0])
+		q.Postpone(waiters[0], time.Hour, MetLease)
+		q.Released("r")()
+		if _, err := q.Await(t.Context(), time.Now(), waiters[0]); !errors.Is(err, ErrTimedOut) {
+			t.Fatal(err)
+		}
+		q.Leave(waiters[0], ComesAgain)
+		if !tries(q, waiters[1]) {
+			t.Error("nobody tries the resource that was released")
 		}
 	})
 }
@@ -281,7 +312,7 @@ func TestWhoIsFirstAgainTries(t *testing.T) {
 		q.Postpone(first, time.Hour, MetLease)
 		tried := make(chan error, 1)
 		go func() {
-			_, err := q.Await(t.Context(), nil, first)
+			_, err := q.Await(t.Context(), time.Now().Add(time.Hour), first)
 			tried <- err
 		}()
 		synctest.Wait()
@@ -511,7 +542,7 @@ func TestInterruptEndsATryingRequestsWait(t *testing.T) {
 			return w
 		}
 		await := func(w *Waiter) error {
-			_, err := q.Await(t.Context(), time.After(time.Minute), w)
+			_, err := q.Await(t.Context(), time.Now().Add(time.Minute), w)
 			return err
 		}
 		w := enqueue()
@@ -531,4 +562,127 @@ func TestInterruptEndsATryingRequestsWait(t *testing.T) {
 			t.Errorf("the request that came after the interruption: %v", err)
 		}
 	})
+}
+
+// A place that lingers here may have had its lease at another server. So it takes no wake from the
+// next waiter here: not that of a release, not the one right behind a release through this server.
+func TestAPlaceThatLingersTakesNoWake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(&slowNode{})
+		lingers, err := q.Enqueue("r", "", "key")
+		if err != nil {
+			t.Fatal(err)
+		}
+		next, err := q.Enqueue("r", "", "")
+		if err != nil || !tries(q, lingers) {
+			t.Fatal(err)
+		}
+		q.Postpone(lingers, time.Minute, MetLease)
+		q.Leave(lingers, ComesAgain)
+		if tries(q, next) {
+			t.Error("the next one does not know when the lease ends")
+		}
+		for name, wake := range map[string]func(){
+			"a release":               func() { listener{q, 0}.Wake("r", next.Ticket) },
+			"the end of the key wait": func() { listener{q, 0}.Wake("r", lingers.Ticket) },
+			"its own release":         func() { q.Released("r")() },
+			"a new subscription":      func() { listener{q, 0}.Subscribed() },
+		} {
+			wake()
+			if !tries(q, next) {
+				t.Errorf("%s wakes nobody", name)
+			}
+			q.Postpone(next, time.Minute, MetLease)
+		}
+		if q.AsksBehind("r") != q.server {
+			t.Error("the nodes would wake a server that asks by itself")
+		}
+		q.Leave(next, GivesUp)
+		if q.AsksBehind("r") != "" {
+			t.Error("the nodes wake nobody for a place without a request")
+		}
+		time.Sleep(LingerTime)
+	})
+}
+
+// amnesiac takes every operation. It says that it knows the server, and forgets its tickets when told to.
+type amnesiac struct {
+	node.Node
+	mu      sync.Mutex
+	tickets map[string]bool
+}
+
+func (n *amnesiac) Submit(op *node.Op, i int, sink node.Sink) {
+	n.mu.Lock()
+	if op.Kind == node.OpEnqueue {
+		n.tickets[op.Ticket.ID] = true
+	}
+	n.mu.Unlock()
+	sink.Deliver(i, node.Reply{Outcome: node.Granted, Existing: true})
+}
+
+func (*amnesiac) Subscribe(ctx context.Context, _ string, _ node.Listener) { <-ctx.Done() }
+
+// After a stop of the server for longer than its tickets live they are restored, also if another
+// operation made the server known to the node again before the heartbeat. The first waiter then
+// tries at once: the resource may have been freed while the node had nobody to wake.
+func TestTicketsAreRestoredAfterAStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &amnesiac{tickets: map[string]bool{}}
+		q := newQueue(n)
+		first, err := q.Enqueue("r", "", "")
+		if err != nil || !tries(q, first) {
+			t.Fatal(err)
+		}
+		q.Postpone(first, time.Minute, MetLease)
+		if _, err := q.Enqueue("r", "", ""); err != nil {
+			t.Fatal(err)
+		}
+		ctx := t.Context()
+		expiry := q.beat(ctx, 0, time.Now().Add(ticketTTL))
+		clear(n.tickets)
+		time.Sleep(ticketTTL + time.Millisecond) // the server is stopped
+		if _, err := q.Enqueue("r", "", ""); err != nil {
+			t.Fatal(err)
+		}
+		q.beat(ctx, 0, expiry)
+		synctest.Wait()
+		if len(n.tickets) != 3 {
+			t.Errorf("the node has %d of 3 tickets", len(n.tickets))
+		}
+		if !tries(q, first) {
+			t.Error("the first waiter does not ask again")
+		}
+		clear(n.tickets)
+		q.beat(ctx, 0, time.Now().Add(ticketTTL)) // it was on time
+		if len(n.tickets) != 0 {
+			t.Errorf("%d tickets were sent again", len(n.tickets))
+		}
+	})
+}
+
+// The tickets of a server that stops live for ticketTTL from its stop on.
+func TestAServerThatStopsKeepsItsTicketsAlive(t *testing.T) {
+	n := &beaten{}
+	q := newQueue(n)
+	if _, err := q.Enqueue("r", "", "key"); err != nil {
+		t.Fatal(err)
+	}
+	q.Stop()
+	if n.beats != 1 {
+		t.Errorf("%d heartbeats at the stop", n.beats)
+	}
+}
+
+// beaten counts heartbeats.
+type beaten struct {
+	node.Node
+	beats int
+}
+
+func (n *beaten) Submit(op *node.Op, i int, sink node.Sink) {
+	if op.Kind == node.OpHeartbeat && op.TTL == ticketTTL {
+		n.beats++
+	}
+	sink.Deliver(i, node.Reply{Outcome: node.Granted})
 }

@@ -1,5 +1,5 @@
-// Package memstore is a replica.Store in memory, with the faults of a real one to
-// be had on request: tests and the simulation run the replica on it.
+// Package memstore is a replica.Store in memory that can simulate the faults of a real store: tests and the
+// simulation run the replica on it.
 package memstore
 
 import (
@@ -19,11 +19,11 @@ import (
 
 // Options tune a Store. The zero value of a field takes its default.
 type Options struct {
-	Name string           // of the incarnations; default "memory"
+	Name string           // names the incarnations; default "memory"
 	Now  func() time.Time // default time.Now, so that it works in testing/synctest
 }
 
-// Store is a replica.Store. None of its methods waits, but for Subscribe.
+// Store is a replica.Store. Only Subscribe blocks.
 type Store struct {
 	replica.Listeners
 
@@ -31,7 +31,7 @@ type Store struct {
 
 	mu       sync.Mutex
 	rows     map[string]row
-	keys     []string      // of rows, sorted
+	keys     []string      // the keys of the rows, sorted
 	offset   time.Duration // how far its clock is off
 	lives    int           // incarnations so far
 	readOnly bool
@@ -41,7 +41,7 @@ var _ replica.Store = (*Store)(nil)
 
 type row struct {
 	value []byte
-	until time.Time // zero: for good
+	until time.Time // zero: never ends
 }
 
 // New makes an empty store.
@@ -57,7 +57,7 @@ func New(opts Options) *Store {
 
 var errReadOnly = errors.New("READONLY the store is a replica")
 
-// Update runs fn; what it wrote is undone if it fails.
+// Update runs fn. If fn fails, its writes are undone.
 func (s *Store) Update(_ context.Context, fn func(replica.Tx) error) error {
 	s.mu.Lock()
 	t := &tx{s: s, now: s.now()}
@@ -104,7 +104,7 @@ type tx struct {
 	err    error
 }
 
-// change is a row as it was.
+// change is the earlier value of a row.
 type change struct {
 	key   string
 	row   row
@@ -127,7 +127,7 @@ func (t *tx) set(key string, r row, there bool) {
 	t.s.put(key, r, there)
 }
 
-// left is for how long a row still stands; false if its time has passed.
+// left returns a row's remaining time; ok is false if its time has passed.
 func (t *tx) left(r row) (time.Duration, bool) {
 	if r.until.IsZero() {
 		return 0, true
@@ -191,7 +191,7 @@ func (t *tx) Status() replica.Status {
 
 // Faults.
 
-// Restart begins another incarnation, with what the store kept or with nothing.
+// Restart begins another incarnation, with the store's data or empty.
 func (s *Store) Restart(keep bool) {
 	s.mu.Lock()
 	s.lives++
@@ -211,29 +211,28 @@ func (s *Store) Wipe() {
 
 func (s *Store) clear() { s.rows, s.keys = make(map[string]row), nil }
 
-// Snapshot is what a store kept at some moment.
+// Snapshot is the content of a store at some moment.
 type Snapshot struct {
 	rows map[string]row
 	keys []string
 }
 
-// Snapshot remembers what the store keeps now.
+// Snapshot copies the store's present content.
 func (s *Store) Snapshot() Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return Snapshot{maps.Clone(s.rows), slices.Clone(s.keys)}
 }
 
-// Restore rolls the store back. Only with a Restart does it look like what
-// happens to servers; without one it is a fault that nothing can detect.
+// Restore rolls the store back. Together with a Restart, this is a fault of real servers; without one, it is a
+// fault that nothing can detect.
 func (s *Store) Restore(to Snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.rows, s.keys = maps.Clone(to.rows), slices.Clone(to.keys)
 }
 
-// SetReplica demotes or promotes the store; both change its incarnation. One that
-// is demoted takes no writes.
+// SetReplica demotes or promotes the store; both change its incarnation. A demoted store refuses writes.
 func (s *Store) SetReplica(replica bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -250,7 +249,7 @@ func (s *Store) JumpClock(by time.Duration) {
 	s.offset += by
 }
 
-// Clock is what the store's clock shows.
+// Clock returns the time of the store's clock.
 func (s *Store) Clock() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/replica"
 )
 
-// servers are two of the store, or one where only one can have it.
+// servers returns two stores on the same data, or one if the store does not allow two.
 func (s *suite) servers() (first, second replica.Store) {
 	if s.Beside == nil {
 		return s.Store, s.Store
@@ -44,8 +44,8 @@ func (s *suite) serialised() {
 	s.want("n", strconv.Itoa(workers*each))
 }
 
-// writeSkew: each of two kinds of transactions takes what the other has left, so
-// that both together must never take twice.
+// writeSkew: transactions of two kinds each take what the other kind has left, so together they must never
+// take the same thing twice.
 func (s *suite) writeSkew() {
 	const rounds = 25
 	first, second := s.servers()

@@ -12,22 +12,21 @@ import (
 	"github.com/fencelock/fencelock/lockcore/replica"
 )
 
-// Shared is a store that several servers use, and what may happen to it.
+// Shared is a store that several servers use, and the faults that it can have.
 type Shared struct {
-	Servers []replica.Store // one for each
+	Servers []replica.Store // one per server
 	Now     func() time.Time
 	Pass    func(time.Duration) // lets time pass
-	Disturb func(*rand.Rand)    // has the next transaction meet a fault
-	Save    func()              // keeps the state for a loss
-	Lose    func()              // takes away what was committed since
+	Disturb func(*rand.Rand)    // makes the next transaction meet a fault
+	Save    func()              // saves the state to which Lose returns
+	Lose    func()              // removes everything that was committed since
 }
 
-// HistoryTTL is that of all leases of a history.
-const HistoryTTL = 10 * time.Second
+// historyTTL is the TTL of all leases of a history.
+const historyTTL = 10 * time.Second
 
-// History has servers grant, look at and release leases of a few resources, while
-// transactions meet faults and commits are lost. It returns how many leases were granted,
-// and the first answer that must not have been.
+// History makes servers grant, inspect and release leases of a few resources, while transactions meet faults
+// and commits are lost. It returns the number of granted leases, and the first wrong reply.
 func History(random *rand.Rand, shared *Shared, steps int) (leases int, err error) {
 	h := &history{
 		Shared: shared, random: random, machine: replica.NewMachine(replica.Rules{}), leases: make(map[string]granted),
@@ -50,7 +49,7 @@ type history struct {
 	random  *rand.Rand
 	machine *replica.Machine
 	epoch   node.Epoch
-	leases  map[string]granted // the last of each resource that was answered
+	leases  map[string]granted // by resource: the last lease whose grant was reported
 	owners  int
 	grants  int
 }
@@ -59,8 +58,8 @@ type granted struct {
 	owner string
 	token fencing.Token
 	until time.Time
-	over  bool // its release was asked for
-	gone  bool // and answered
+	over  bool // its release was requested
+	gone  bool // and confirmed
 }
 
 func (h *history) step() error {
@@ -90,8 +89,8 @@ func (h *history) in(s replica.Store, do func(*replica.Txn) error) error {
 	return s.Update(context.Background(), func(tx replica.Tx) error { return h.machine.In(tx, do) })
 }
 
-// bootstrap admits the node after its quarantine, as a server does. All servers have looked
-// at it meanwhile: a loss may be known to one alone, which had seen what was lost.
+// bootstrap admits the node after its quarantine, as a server does. All servers inspect the node first,
+// because possibly only one of them had seen the lost data and notices the loss.
 func (h *history) bootstrap() error {
 	var seen node.Observation
 	observe := func(t *replica.Txn) error { seen = t.Observe(); return nil }
@@ -100,7 +99,7 @@ func (h *history) bootstrap() error {
 			return err
 		}
 	}
-	h.Pass(HistoryTTL)
+	h.Pass(historyTTL)
 	s := h.Servers[0]
 	if err := h.in(s, observe); err != nil {
 		return err
@@ -111,7 +110,7 @@ func (h *history) bootstrap() error {
 	h.epoch = node.Epoch(h.Now().UnixMilli()) << 10
 	a := node.Admission{
 		Incarnation: seen.Incarnation, Note: seen.Note, Epoch: h.epoch, Bootstrapped: h.epoch,
-		Floor: node.FloorAt(h.Now()), MaxTTL: HistoryTTL,
+		Floor: node.FloorAt(h.Now()), MaxTTL: historyTTL,
 	}
 	return errors.Join(
 		h.in(s, func(t *replica.Txn) error { return t.Stage(a) }),
@@ -132,7 +131,7 @@ func (h *history) acquire(resource string) error {
 	h.owners++
 	owner := fmt.Sprintf("owner%d", h.owners)
 	sent := h.Now()
-	reply, err := h.vote(node.Op{Kind: node.OpAcquire, Resource: resource, Owner: owner, TTL: HistoryTTL})
+	reply, err := h.vote(node.Op{Kind: node.OpAcquire, Resource: resource, Owner: owner, TTL: historyTTL})
 	if err != nil || reply.Outcome != node.Granted {
 		return nil //nolint:nilerr // no client believes that it has a lease
 	}
@@ -144,7 +143,7 @@ func (h *history) acquire(resource string) error {
 	case last.owner != "" && !last.over && h.Now().Before(last.until):
 		return fmt.Errorf("%s: two leases, %s and %s", resource, last.owner, owner)
 	}
-	h.leases[resource] = granted{owner: owner, token: reply.Grant, until: sent.Add(HistoryTTL)}
+	h.leases[resource] = granted{owner: owner, token: reply.Grant, until: sent.Add(historyTTL)}
 	return nil
 }
 
@@ -158,7 +157,7 @@ func (h *history) release(resource string) {
 	h.leases[resource] = lease
 }
 
-// look refuses what was over before it was asked for.
+// look reports a lease that is still shown although it had ended before the look.
 func (h *history) look(resource string) error {
 	last := h.leases[resource]
 	reply, err := h.vote(node.Op{Kind: node.OpRead, Resource: resource})

@@ -15,27 +15,25 @@ import (
 	"github.com/fencelock/fencelock/lockcore/replica"
 )
 
-// Harness is a store that holds nothing, and what a test can do to it.
+// Harness is an empty store, and the means of a test to change it.
 type Harness struct {
 	Store replica.Store
-	// Advance moves the store's clock; nil where it is the real one, which the
-	// suite then waits for.
+	// Advance moves the store's clock. If it is nil, the clock is real, and the suite waits for it.
 	Advance func(time.Duration)
-	// Reopen is a restart that loses nothing; nil where there is none. It returns
-	// the store that is used from then on.
+	// Reopen is a restart that loses nothing, or nil. It returns the store to use from then on.
 	Reopen func() replica.Store
-	// Slack is how much later than its time a row may go after a restart; 0 for exactly.
+	// Slack is how much later a row may end after a restart; 0 means exactly on time.
 	Slack time.Duration
-	// Lose is a restart that loses committed state; nil where there is none.
+	// Lose is a restart that loses committed state, or nil.
 	Lose func()
-	// Beside opens the same data for another server; nil where only one can have it.
+	// Beside opens the same data for another server; nil if only one server can open them.
 	Beside func() replica.Store
 }
 
 // patience is how long the suite waits for a real clock and for notifications.
 const patience = 10 * time.Second
 
-// Run tests the stores that open makes, each a new one.
+// Run tests the stores that open returns, each a new one.
 func Run(t *testing.T, open func(t *testing.T) Harness) {
 	t.Helper()
 	for name, test := range map[string]func(*suite){
@@ -183,7 +181,7 @@ func (s *suite) failedUpdate() {
 	}
 }
 
-// ttl is short where the suite waits for it.
+// ttl returns a TTL, short if the suite has to wait for it.
 func (s *suite) ttl() time.Duration {
 	if s.Advance != nil {
 		return time.Hour
@@ -227,7 +225,7 @@ func (s *suite) renewal() {
 	}
 }
 
-// pass lets a TTL pass; the row is one that goes with it.
+// pass lets a TTL pass; row is a row that ends with it.
 func (s *suite) pass(ttl time.Duration, row string) {
 	s.Helper()
 	if s.Advance != nil {
@@ -375,7 +373,7 @@ func (s *suite) noNotification() {
 	}
 }
 
-// large: a thousand small rows fit; two megabytes fit, or nothing of them is there.
+// large: a thousand small rows fit. Of two megabytes, either all rows are stored or none.
 func (s *suite) large() {
 	const rows = 1000
 	if err := s.putMany(rows, 400); err != nil {
@@ -428,7 +426,7 @@ func (s *suite) copies() {
 
 func (s *suite) durable() {
 	if s.Reopen == nil {
-		return // a store that has no restart of its own loses nothing by one
+		return // a store without restarts loses nothing by one
 	}
 	const long = 24 * time.Hour
 	s.put("purged", "first", 0)
@@ -454,14 +452,14 @@ func (s *suite) durable() {
 	s.update(func(tx replica.Tx) { tx.Delete("deleted") })
 	s.put("expired", "first", s.ttl())
 	s.pass(s.ttl(), "expired")
-	s.update(func(tx replica.Tx) { // once a transaction that wrote has found it gone, it is gone for good
+	s.update(func(tx replica.Tx) { // a row that a writing transaction has found ended never appears again
 		if value, left := tx.Get("expired"); value != nil {
 			s.Errorf("a row that had expired is there again, for %s", left)
 		}
 		tx.Put("put again", []byte("second"), 0)
 	})
 	s.failedUpdate()
-	for range 2 { // the second process after a write has it, too
+	for range 2 { // the row must also be in the second process after a write
 		s.reopen("bounded", "for good", "kept", "put again", "renewed")
 	}
 	s.want("for good", "second")
@@ -469,14 +467,14 @@ func (s *suite) durable() {
 	s.reopen()
 }
 
-// reopen restarts the store, which must have exactly these rows (keys in order)
-// before and after, and the same values, times to live and incarnation.
+// reopen restarts the store. Before and after, it must have exactly these rows (keys in order), with the same
+// values, times to live and incarnation.
 func (s *suite) reopen(keys ...string) {
 	s.Helper()
 	before, status := s.all(), s.status()
 	s.Store = s.Reopen()
 	after := s.all()
-	for s.Slack > 0 && len(after) > len(keys) && passes(s.Context()) { // one that had expired is there again
+	for s.Slack > 0 && len(after) > len(keys) && passes(s.Context()) { // a row that had expired may appear again
 		after = s.all()
 	}
 	if now := s.status(); now != status {

@@ -1,5 +1,5 @@
-// Package backend opens what a server stands on: lock nodes, guarded records and
-// the events between servers, as the configuration names them.
+// Package backend opens what a server uses: lock nodes, guarded records, and the exchange of events
+// between servers, as configured.
 package backend
 
 import (
@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -32,47 +33,50 @@ import (
 )
 
 const (
-	fileLockTimeout = time.Second      // for the server before this one to let go of the embedded file
-	fileCheckTime   = 10 * time.Second // for the check of the embedded file: enough for gigabytes on most disks
-	markTimeout     = 2 * time.Second  // for the guard's highest mark at the start
+	fileLockTimeout = time.Second      // how long the previous server may take to release the embedded file
+	fileCheckTime   = 10 * time.Second // how long the check of the embedded file may take: enough for gigabytes on most disks
+	markTimeout     = 2 * time.Second  // how long reading the guard's highest mark at the start may take
 )
 
-// embeddedName is the same for every file, since the admission record is bound to
-// it and a file may be moved.
+// embeddedName is the same for every file, because the admission record contains the name, and the file
+// may be moved.
 const embeddedName = "embedded"
 
-// Options are what a Backend needs besides the configuration.
+// Options are a Backend's settings that are not part of the configuration.
 type Options struct {
-	Logger, Audit *slog.Logger // Audit is for acts on nodes
+	Logger, Audit *slog.Logger // Audit gets acts on nodes
 	Registry      prometheus.Registerer
-	// LeaseKeys are those of FENCELOCK_LEASE_KEY_FILE; nil for the cluster's own secret.
+	// LeaseKeys returns the keys of FENCELOCK_LEASE_KEY_FILE; nil means the cluster's own secret.
 	LeaseKeys func() *keyring.Ring
 	// Traced adds the nodes' votes to the spans of requests.
 	Traced bool
-	// Tool is set by commands that run a Locker for a while: it changes the Locker's
-	// configuration. A running server may then have the file of the guarded records.
+	// Tool is set by commands that run a Locker for a while. It changes the Locker's configuration. A
+	// running server may have the file of the guarded records open at the same time.
 	Tool func(*sets.Config)
 }
 
-// Backend is what a server stands on.
+// Backend has everything that a server is built on.
 type Backend struct {
 	Locker *sets.Locker
-	Guard  fencing.Guard // nil for none
+	Guard  fencing.Guard // nil if there is none
 	Events *events.Hub
-	Mode   string   // in a few words, for people
-	Notes  []string // what the operator should know
+	Mode   string   // a short description for the operator
+	Notes  []string // messages for the operator
 
 	opts     Options
 	cfg      config.Config
 	metrics  *nodeMetrics
-	file     *boltfile.File // nil for none
+	file     *boltfile.File // nil without an embedded file
 	channels []events.Channel
 	redis    []*redisnode.Node
-	next     [][]node.Node // of FENCELOCK_REDIS_NEXT_ADDRS
+	next     [][]node.Node // the nodes of FENCELOCK_REDIS_NEXT_ADDRS
 	closers  []func() error
+
+	logins   map[string]*login // by variable and place; not changed after Open
+	changing sync.Mutex        // held by UseLogins
 }
 
-// Open opens what the configuration names. After an error nothing stays open.
+// Open opens everything that is configured. After an error nothing stays open.
 func Open(ctx context.Context, cfg config.Config, opts Options) (*Backend, error) {
 	b := &Backend{Events: events.NewHub(), opts: opts, cfg: cfg, metrics: newNodeMetrics(opts.Registry, opts.Logger)}
 	if err := b.open(ctx); err != nil {
@@ -92,9 +96,9 @@ func (b *Backend) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Servers meet on so many nodes of the first set that one of them is up while
-	// the set has a quorum, or on the engine's store. The embedded node has one server,
-	// and no channel.
+	// Servers exchange messages over as many nodes of the first set as are needed so that one of them is
+	// up whenever the set has a quorum, or over the engine's store. The embedded node has only one
+	// server, and needs no channel.
 	for _, n := range present[0][:quorum.Readers(len(present[0]))] {
 		if c, ok := n.(events.Channel); ok {
 			b.channels = append(b.channels, c)
@@ -107,13 +111,14 @@ func (b *Backend) open(ctx context.Context) error {
 	return nil
 }
 
-// secrets are this server's, and the lease keys that are configured; nil for none.
+// secrets are this server's secrets and the configured lease keys; leaseKeys is nil if none are
+// configured.
 type secrets struct {
 	events.Seals
 	leaseKeys func() *keyring.Ring
 }
 
-// LeaseKey is part of events.Keys.
+// LeaseKey implements events.Keys.
 func (s secrets) LeaseKey() string {
 	if s.leaseKeys == nil {
 		return ""
@@ -121,12 +126,12 @@ func (s secrets) LeaseKey() string {
 	return s.leaseKeys().Name()
 }
 
-// OpensLeaseKey is part of events.Keys.
+// OpensLeaseKey implements events.Keys.
 func (s secrets) OpensLeaseKey(name string) bool {
 	return s.leaseKeys != nil && s.leaseKeys().Knows(name)
 }
 
-// Start runs what the nodes and the events need until ctx ends.
+// Start runs the background work of the nodes and the events until ctx ends.
 func (b *Backend) Start(ctx context.Context, parts *errgroup.Group) {
 	relay := events.NewRelay(b.Events, b.channels, secrets{b.Locker, b.opts.LeaseKeys}, b.opts.Logger)
 	b.opts.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -176,13 +181,13 @@ func (b *Backend) lockerConfig() sets.Config {
 		MaxWaiters:  b.cfg.MaxWaiters,
 		Recovery:    membership.Recovery(b.cfg.Recovery),
 		New:         b.cfg.Bootstrap == "new",
-		Released:    b.Events.Released,
 		Logger:      b.opts.Logger,
 		Audit:       b.opts.Audit,
 		Keys:        b.opts.LeaseKeys,
 		Meters:      b.metrics.ofVotes,
 		Violated:    b.metrics.invariants.violated,
 		Next:        b.next,
+		Tool:        b.opts.Tool != nil,
 		Unlisted:    len(b.cfg.RedisSets) == 0,
 	}
 	if b.cfg.RedisAddrs != "" {
@@ -201,7 +206,7 @@ func (b *Backend) lockerConfig() sets.Config {
 	return c
 }
 
-// openFile opens the embedded file if anything is to be kept in it.
+// openFile opens the embedded file if the configuration keeps anything in it.
 func (b *Backend) openFile() error {
 	if b.cfg.Data == "" || len(b.cfg.RedisSets) > 0 && b.cfg.DatabaseURL != "" {
 		return nil
@@ -209,7 +214,7 @@ func (b *Backend) openFile() error {
 	file, err := boltfile.Open(b.cfg.Data, boltfile.Options{Timeout: fileLockTimeout, CheckTime: fileCheckTime})
 	switch {
 	case err != nil && b.opts.Tool != nil && len(b.cfg.RedisSets) > 0:
-		// Tokens start above the clock, which is as good unless it was set back.
+		// Tokens begin above the clock, which is just as good unless the clock was set back.
 		b.notef("the guard's highest mark could not be read, so tokens begin at the clock: %v", err)
 		return nil
 	case errors.Is(err, boltfile.ErrInUse):
@@ -225,7 +230,7 @@ func (b *Backend) openFile() error {
 	return nil
 }
 
-// watchFile returns why when the embedded file must not be used any more.
+// watchFile returns an error as soon as the embedded file must not be used any more.
 func (b *Backend) watchFile(ctx context.Context) error {
 	if b.file == nil {
 		return nil
@@ -241,14 +246,14 @@ func (b *Backend) watchFile(ctx context.Context) error {
 func (b *Backend) openGuard(ctx context.Context) error {
 	switch {
 	case mysqlguard.IsURL(b.cfg.DatabaseURL):
-		guard, err := mysqlguard.Open(b.cfg.DatabaseURL, mysqlguard.Options{})
+		guard, err := mysqlguard.Open(b.cfg.DatabaseURL, mysqlguard.Options{Credentials: b.login("FENCELOCK_DATABASE_URL", b.cfg.DatabaseURL)})
 		if err != nil {
 			return fmt.Errorf("FENCELOCK_DATABASE_URL: %w", err)
 		}
 		b.Guard = guard
 		b.closers = append(b.closers, guard.Close)
 	case b.cfg.DatabaseURL != "":
-		guard, err := pgguard.Open(ctx, b.cfg.DatabaseURL, pgguard.Options{})
+		guard, err := pgguard.Open(ctx, b.cfg.DatabaseURL, pgguard.Options{Credentials: b.login("FENCELOCK_DATABASE_URL", b.cfg.DatabaseURL)})
 		if err != nil {
 			return fmt.Errorf("FENCELOCK_DATABASE_URL: %w", err)
 		}
@@ -304,7 +309,7 @@ func (b *Backend) openNodes(ctx context.Context) (present [][]node.Node, queues 
 	return present, queues, nil
 }
 
-// openSets opens the nodes of a variable. A node that another set names, too, is opened once.
+// openSets opens the nodes of a variable. It opens a node that several sets name only once.
 func (b *Backend) openSets(variable string, urls [][]string) (present [][]node.Node, err error) {
 	for i, set := range urls {
 		var nodes []node.Node
@@ -344,13 +349,14 @@ func (b *Backend) openReplica(ctx context.Context, name string, store replica.St
 func (b *Backend) openRedis(url string) (*redisnode.Node, error) {
 	node, err := redisnode.Open(url, redisnode.Options{
 		Timeout: b.cfg.NodeDownAfter, CounterTTL: b.cfg.CounterTTL, Logger: b.opts.Logger,
-		Meters: func(node string) redisnode.Meter { return b.metrics.ofBatches(node) },
+		Meters:      func(node string) redisnode.Meter { return b.metrics.ofBatches(node) },
+		Credentials: b.login(redisVariable, url),
 	})
 	if err != nil {
 		return nil, err
 	}
 	for _, known := range b.redis {
-		if known.Name() == node.Name() && b.cfg.RedisNextSets != nil { // the present sets and the next have it
+		if known.Name() == node.Name() && b.cfg.RedisNextSets != nil { // it is in both the present and the next sets
 			return known, node.Close()
 		}
 	}
@@ -359,9 +365,9 @@ func (b *Backend) openRedis(url string) (*redisnode.Node, error) {
 	return node, nil
 }
 
-// highestMark is what a single node's tokens must start above: the guard
-// may have seen those of a file that is gone. 0 if it cannot be read now; the
-// node then starts above Unix time, which is as good unless a clock was set back.
+// highestMark returns the guard's highest mark. A single node's tokens must begin above it, because the
+// guard may have seen tokens from a lost file. If the mark cannot be read now, it returns 0, and the node
+// begins above Unix time, which is just as good unless a clock was set back.
 func (b *Backend) highestMark(ctx context.Context) fencing.Token {
 	if b.Guard == nil {
 		return 0

@@ -2,6 +2,7 @@ package backend
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -13,8 +14,8 @@ import (
 	"github.com/fencelock/fencelock/storage/zkstore"
 )
 
-// The nodes' names are the same for every database and ensemble, since the admission
-// record is bound to them and a database may move.
+// The nodes' names are the same for every database and ensemble, because the admission record contains
+// the name, and a database may be moved.
 const (
 	postgresName  = "postgres"
 	zookeeperName = "zookeeper"
@@ -25,18 +26,18 @@ const (
 type engine interface {
 	replica.Store
 	events.Channel
-	// Young tells that a store that holds nothing never held anything.
+	// Young reports whether an empty store has never contained anything.
 	Young() bool
-	// Place names where it is, without credentials.
+	// Place returns the store's address, without credentials.
 	Place() string
 	Close() error
 }
 
-// openEngine opens the node of FENCELOCK_STORE: a single node whose store is replicated,
-// and which several servers share. An engine brings a replica.Store and nothing else; it
-// is chosen by the scheme of the URL.
+// openEngine opens the node of FENCELOCK_STORE: a single node whose store is replicated and shared by
+// several servers. An engine implements only replica.Store; the scheme of the URL selects it.
 func (b *Backend) openEngine(ctx context.Context) (node *replica.Node, err error) {
 	timeout := max(b.cfg.NodeTimeout, time.Second)
+	credentials := b.login("FENCELOCK_STORE", b.cfg.Store)
 	var (
 		store engine
 		name  string
@@ -44,13 +45,13 @@ func (b *Backend) openEngine(ctx context.Context) (node *replica.Node, err error
 	switch {
 	case strings.HasPrefix(b.cfg.Store, zkstore.Scheme):
 		name, b.Mode = zookeeperName, "one ZooKeeper ensemble"
-		store, err = opened(zkstore.Open(ctx, b.cfg.Store, zkstore.Options{Timeout: timeout, Logger: b.opts.Logger}))
+		store, err = opened(zkstore.Open(ctx, b.cfg.Store, zkstore.Options{Timeout: timeout, Logger: b.opts.Logger, Credentials: credentials}))
 	case etcdstore.Is(b.cfg.Store):
 		name, b.Mode = etcdName, "one etcd"
-		store, err = opened(etcdstore.Open(ctx, b.cfg.Store, etcdstore.Options{Timeout: timeout, Logger: b.opts.Logger}))
+		store, err = opened(etcdstore.Open(ctx, b.cfg.Store, etcdstore.Options{Timeout: timeout, Logger: b.opts.Logger, Credentials: credentials}))
 	default:
 		name, b.Mode = postgresName, "one Postgres"
-		store, err = opened(pgstore.Open(ctx, b.cfg.Store, pgstore.Options{Timeout: timeout}))
+		store, err = opened(pgstore.Open(ctx, b.cfg.Store, pgstore.Options{Timeout: timeout, Credentials: credentials}))
 	}
 	if err == nil {
 		b.closers = append(b.closers, store.Close)
@@ -64,7 +65,14 @@ func (b *Backend) openEngine(ctx context.Context) (node *replica.Node, err error
 	return node, nil
 }
 
-// opened keeps a failed Open from being an engine that is not nil.
+// Unreached reports whether an error of Open means that an engine does not respond, so that a later Open
+// may succeed.
+func Unreached(err error) bool {
+	_, unreached := errors.AsType[*replica.UnreachedError](err)
+	return unreached
+}
+
+// opened returns a nil engine after an error, instead of an interface that contains a nil pointer.
 func opened[E engine](store E, err error) (engine, error) {
 	if err != nil {
 		return nil, err

@@ -11,7 +11,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// invariants count what must never happen.
+// invariants counts violated invariants.
 type invariants struct {
 	broken map[lockcore.Invariant]prometheus.Counter
 	logger *slog.Logger
@@ -29,12 +29,12 @@ func newInvariants(auto promauto.Factory, logger *slog.Logger) *invariants {
 	}
 	v := &invariants{broken: make(map[lockcore.Invariant]prometheus.Counter), logger: logger, logged: make(map[lockcore.Invariant]time.Time)}
 	for _, one := range lockcore.Invariants() {
-		v.broken[one] = count.WithLabelValues(string(one)) // 0 is there before it is 1
+		v.broken[one] = count.WithLabelValues(string(one)) // so that the series exists with 0 first
 	}
 	return v
 }
 
-// violated counts, and logs each invariant once a minute at most.
+// violated counts a violated invariant, and logs each kind at most once a minute.
 func (v *invariants) violated(broken lockcore.Invariant, what ...any) {
 	v.broken[broken].Inc()
 	if v.isNews(broken) {

@@ -13,8 +13,8 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock"
 )
 
-// nodeMetrics are what the service reports of its nodes. The label "node" is
-// host:port/database, of which a configuration names a handful.
+// nodeMetrics are the service's metrics about its nodes. The label "node" is host:port/database, so it
+// has only a few values.
 type nodeMetrics struct {
 	votes, confirms, failures, jumps  *prometheus.CounterVec
 	seconds, operations               *prometheus.HistogramVec
@@ -49,8 +49,8 @@ func newNodeMetrics(registry prometheus.Registerer, logger *slog.Logger) *nodeMe
 	}
 }
 
-// noAnswer is the answer of a node that has given none in time. A late answer is
-// counted again, under its own name.
+// noAnswer is the label of a vote that did not arrive in time. If it arrives later, it is counted again,
+// with its outcome.
 const noAnswer = "no_answer"
 
 // voteMeter is a redlock.Meter. Its counters are looked up once.
@@ -60,8 +60,8 @@ type voteMeter struct {
 	ahead           func() prometheus.Gauge
 }
 
-// ofVotes is the Meter of the node of that name. The gauge of its clock appears
-// with its first value: the embedded node has no clock of its own.
+// ofVotes returns the Meter of the node with this name. The gauge of the node's clock appears with its
+// first value, because the embedded node has no clock of its own.
 func (m *nodeMetrics) ofVotes(name string) redlock.Meter {
 	v := &voteMeter{
 		missing: m.votes.WithLabelValues(name, noAnswer),
@@ -82,7 +82,7 @@ func (v *voteMeter) NoAnswer()           { v.missing.Inc() }
 
 func (v *voteMeter) Confirm(o node.Outcome) {
 	counter := v.confirms[o]
-	if counter == nil { // a sound node answers a confirm with no other outcome
+	if counter == nil { // a correct node replies to a confirm with none of the other outcomes
 		counter = v.confirms[node.Failed]
 	}
 	counter.Inc()
@@ -125,14 +125,14 @@ func (b *batchMeter) Miscounted(operations, replies int) {
 
 func (b *batchMeter) Leaked(locks int) { b.metrics.leaks.WithLabelValues(b.node).Set(float64(locks)) }
 
-// clusterCollector reports the nodes' states as they are at each scrape.
+// clusterCollector reports the nodes' states at the time of each scrape.
 type clusterCollector struct {
 	sets       clusters
 	queues     []queued
 	maxWaiters int
 }
 
-// clusters are the node sets, as clusterCollector sees them.
+// clusters is the interface to the node sets that clusterCollector needs.
 type clusters interface {
 	Statuses() []lockcore.ClusterStatus
 	Waiting() []redlock.Waiting

@@ -9,8 +9,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock"
 )
 
-// traceVotes adds the nodes' votes, and what was decided, as events to the span
-// that the request's context carries.
+// traceVotes adds the nodes' votes and the decision to the span in the request's context, as events.
 func traceVotes(ctx context.Context, a redlock.Attempt) {
 	span := trace.SpanFromContext(ctx)
 	for _, vote := range a.Votes {

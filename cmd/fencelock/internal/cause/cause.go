@@ -1,4 +1,4 @@
-// Package cause says in plain words why a server could not be asked.
+// Package cause describes in plain words why a request to a server failed.
 package cause
 
 import (
@@ -17,8 +17,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// InWords says why a server could not be asked, as the predicate of a sentence
-// whose subject is the server.
+// InWords describes why a request to a server failed, as the predicate of a sentence whose subject is the
+// server.
 func InWords(err error) string {
 	if text := tlsInWords(err); text != "" {
 		return text
@@ -42,8 +42,8 @@ func InWords(err error) string {
 	return "cannot be asked: " + err.Error()
 }
 
-// tlsInWords is what is wrong with a server's certificate, or with https at all; "" for
-// another error.
+// tlsInWords describes what is wrong with a server's certificate, or with TLS at all; "" for other
+// errors.
 func tlsInWords(err error) string {
 	unknown, isUnknown := errors.AsType[x509.UnknownAuthorityError](err)
 	name, isName := errors.AsType[x509.HostnameError](err)
@@ -67,12 +67,12 @@ func tlsInWords(err error) string {
 	return ""
 }
 
-// AlertOf is the alert with which a server refuses a TLS connection, nil for none.
+// AlertOf returns the alert with which a server refused a TLS connection; nil if there is none.
 func AlertOf(err error) error {
 	if alert, ok := errors.AsType[tls.AlertError](err); ok {
 		return alert
 	}
-	if failed, ok := errors.AsType[*net.OpError](err); ok && failed.Op == "remote error" { // as crypto/tls reports it
+	if failed, ok := errors.AsType[*net.OpError](err); ok && failed.Op == "remote error" { // this is how crypto/tls reports it
 		return failed.Err
 	}
 	return nil
@@ -85,7 +85,7 @@ func issuedBy(cert *x509.Certificate) string {
 	return fmt.Sprintf(" (issued by %q)", cert.Issuer.String())
 }
 
-// OfPostgres is InWords for a database, with what Postgres itself says in its words.
+// OfPostgres is InWords for a database. It includes Postgres's own message.
 func OfPostgres(err error) string {
 	if refused, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return fmt.Sprintf("refuses: %s (SQLSTATE %s)", refused.Message, refused.Code)

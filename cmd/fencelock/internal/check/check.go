@@ -1,5 +1,5 @@
-// Package check looks at a configuration and at what it points to, before a server is
-// started with it or while servers run. It only reads: it changes nothing anywhere.
+// Package check checks a configuration and everything it refers to, before a server starts or while
+// servers run. It only reads, and changes nothing.
 package check
 
 import (
@@ -15,31 +15,31 @@ import (
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
 )
 
-// Level is how bad a finding is.
+// Level is how serious a finding is.
 type Level string
 
-// The levels. Wrong: a server does not start with it, does not do its work, or loses what
-// it promises. Risky: it works, until something happens that the text names.
+// The levels. Wrong: with it a server does not start, does not do its work, or breaks its promises.
+// Risky: the server works until the event that the text describes.
 const (
 	Wrong Level = "wrong"
 	Risky Level = "risky"
 )
 
-// Finding is one thing that should be changed. Its texts hold no secret.
+// Finding is one problem that should be fixed. Its texts contain no secret.
 type Finding struct {
 	Level   Level  `json:"level"`
-	Subject string `json:"subject"` // a variable, a node as /readyz names it, Postgres, or a file
-	Text    string `json:"text"`    // what is so, and what follows from it
-	Do      string `json:"do"`      // what to do about it
+	Subject string `json:"subject"` // a variable, a node as named in /readyz, Postgres, or a file
+	Text    string `json:"text"`    // the fact, and its consequence
+	Do      string `json:"do"`      // the remedy
 }
 
-// Report is what was looked at, and found.
+// Report lists everything that was checked, and the findings.
 type Report struct {
 	Looked   []string  `json:"looked_at"`
 	Findings []Finding `json:"findings"` // the wrong ones first
 }
 
-// Count says how many findings have a level.
+// Count returns the number of findings with a level.
 func (r *Report) Count(level Level) (n int) {
 	for _, f := range r.Findings {
 		if f.Level == level {
@@ -54,15 +54,15 @@ func (r *Report) Add(level Level, subject, text, do string) {
 	r.Findings = append(r.Findings, Finding{Level: level, Subject: subject, Text: text, Do: do})
 }
 
-// lookedf notes what was looked at, once.
+// lookedf adds a check to the list, once.
 func (r *Report) lookedf(format string, values ...any) {
 	if what := fmt.Sprintf(format, values...); !slices.Contains(r.Looked, what) {
 		r.Looked = append(r.Looked, what)
 	}
 }
 
-// Sort puts what is wrong first, the findings of one subject together, and keeps the order
-// otherwise.
+// Sort puts the wrong findings first, and keeps the findings of one subject together. Otherwise the order
+// stays.
 func (r *Report) Sort() {
 	first := make(map[string]int)
 	for i, f := range r.Findings {
@@ -76,11 +76,11 @@ func (r *Report) Sort() {
 	})
 }
 
-// answerTime bounds how long a node or Postgres may take.
+// answerTime bounds how long a node or Postgres may take to respond.
 const answerTime = 5 * time.Second
 
-// Run looks at what a valid configuration says and points to, and adds to the report.
-// now is for the dates of certificates. Ending ctx leaves the rest unlooked at.
+// Run checks a valid configuration and everything to which it refers, and adds the findings to the
+// report. now is compared with the dates of certificates. If ctx ends, the rest is not checked.
 func (r *Report) Run(ctx context.Context, cfg config.Config, now time.Time) {
 	r.settings(cfg)
 	r.ports(ctx, cfg)
@@ -90,7 +90,7 @@ func (r *Report) Run(ctx context.Context, cfg config.Config, now time.Time) {
 	r.databases(ctx, cfg, now)
 }
 
-// ports tries to listen as a server would.
+// ports tries to listen on the addresses as a server would.
 func (r *Report) ports(ctx context.Context, cfg config.Config) {
 	for _, port := range [][2]string{{"FENCELOCK_LISTEN", cfg.Listen}, {"FENCELOCK_ADMIN_LISTEN", cfg.AdminListen}} {
 		l, err := new(net.ListenConfig).Listen(ctx, "tcp", port[1])
@@ -106,7 +106,7 @@ func (r *Report) ports(ctx context.Context, cfg config.Config) {
 	}
 }
 
-// settings are what the variables alone say.
+// settings checks the variables alone, without any connection.
 func (r *Report) settings(cfg config.Config) {
 	exposed := !config.OnLoopback(cfg.Listen)
 	if exposed && cfg.AccessFile == "" {

@@ -16,11 +16,11 @@ import (
 	"github.com/fencelock/fencelock/storage/etcdstore"
 	"github.com/fencelock/fencelock/storage/mysqlguard"
 	"github.com/fencelock/fencelock/storage/pgguard"
+	"github.com/fencelock/fencelock/storage/pgstore"
 	"github.com/fencelock/fencelock/storage/zkstore"
 )
 
-// databases looks at where the locks are if not in Redis, and at the guard's Postgres or
-// MariaDB.
+// databases checks where the locks are, if they are not in Redis, and the guard's Postgres or MariaDB.
 func (r *Report) databases(ctx context.Context, cfg config.Config, now time.Time) {
 	switch {
 	case strings.HasPrefix(cfg.Store, zkstore.Scheme):
@@ -35,6 +35,9 @@ func (r *Report) databases(ctx context.Context, cfg config.Config, now time.Time
 		if ok && s.StoreOwner == "" && !s.MayCreate {
 			r.Add(Wrong, s.subject, "there is no schema fencelock, and the role "+s.Role+" may not create one", "GRANT CREATE ON DATABASE to it")
 		}
+		if ok && len(s.Lacks) > 0 {
+			r.Add(Wrong, s.subject, "the role "+s.Role+" may not use all of the schema fencelock, so nothing is granted", "as "+s.StoreOwner+": "+strings.Join(s.Lacks, " TO "+s.Role+"; ")+" TO "+s.Role)
+		}
 		if ok && cfg.DatabaseURL == cfg.Store {
 			r.guard(s)
 		}
@@ -48,21 +51,22 @@ func (r *Report) databases(ctx context.Context, cfg config.Config, now time.Time
 	}
 }
 
-// pgState is what Postgres says of the database and the role. The guard's part is
-// only read where there is one.
+// pgState is what Postgres reports about the database and the role. The guard's part is read only if
+// there is a guard.
 type pgState struct {
-	subject string // the variable that names it
+	subject string // the variable with the URL
 
 	VersionNum            int
 	Version, Encoding     string
-	Role, Owner           string // Owner of the guard's schema; "" without one
-	StoreOwner            string // likewise of the schema fencelock
+	Role, Owner           string // Owner is the owner of the guard's schema; "" without a guard
+	StoreOwner            string // the owner of the schema fencelock; "" without one
 	Standby, Superuser    bool
-	MayCreate, MemberOf   bool // MemberOf: of the schema's owner
-	MayUse                bool // call the functions in the schema
+	MayCreate, MemberOf   bool // MemberOf says that the role is a member of the schema's owner
+	MayUse                bool // may call the functions in the schema
 	Fsync, FullPageWrites string
 	SynchronousCommit     string
-	Installed             int64 // the schema's version; 0 without one
+	Installed             int64    // the schema's version; 0 without a schema
+	Lacks                 []string // missing grants on the schema fencelock, if there is one
 }
 
 const stateSQL = `
@@ -77,7 +81,7 @@ SELECT current_setting('server_version_num')::int, current_setting('server_versi
        current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_commit')
   FROM (SELECT 1) one LEFT JOIN pg_namespace s ON s.nspname = 'fencing'`
 
-// postgres looks at a database, in a transaction that may only read.
+// postgres checks a database, in a read-only transaction.
 func (r *Report) postgres(ctx context.Context, subject, url string, now time.Time) (state pgState, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -101,9 +105,10 @@ func (r *Report) postgres(ctx context.Context, subject, url string, now time.Tim
 		r.Add(Risky, subject, "the connection is unencrypted (sslmode=disable)", "use sslmode=verify-full")
 	}
 	if cert != nil {
-		r.dates(subject, cert, now)
+		r.dates(subject, cert, now, "renew it; SELECT pg_reload_conf() has Postgres read it")
 	}
 	r.database(state)
+	r.pooler(ctx, subject, target)
 	return state, true
 }
 
@@ -120,15 +125,23 @@ func readState(ctx context.Context, target *pgx.ConnConfig) (s pgState, err erro
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	err = pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		if err := tx.QueryRow(ctx, stateSQL).Scan(&s.VersionNum, &s.Version, &s.Encoding, &s.Role, &s.Owner, &s.StoreOwner, &s.Standby, &s.Superuser,
-			&s.MayCreate, &s.MemberOf, &s.MayUse, &s.Fsync, &s.FullPageWrites, &s.SynchronousCommit); err != nil || !s.MayUse {
+			&s.MayCreate, &s.MemberOf, &s.MayUse, &s.Fsync, &s.FullPageWrites, &s.SynchronousCommit); err != nil {
 			return err
+		}
+		if s.StoreOwner != "" {
+			if s.Lacks, err = pgstore.MissingRights(ctx, tx); err != nil {
+				return err
+			}
+		}
+		if !s.MayUse {
+			return nil
 		}
 		return tx.QueryRow(ctx, `SELECT coalesce(max(version), 0) FROM fencing.version`).Scan(&s.Installed)
 	})
 	return s, err
 }
 
-// database reports what is wrong with the database and its settings.
+// database reports problems of the database and its settings.
 func (r *Report) database(s pgState) {
 	const oldest = 130000
 	if s.VersionNum < oldest {
@@ -149,7 +162,7 @@ func (r *Report) database(s pgState) {
 	}
 }
 
-// guard reports what is wrong with the schema fencing and the role's rights.
+// guard reports problems of the schema fencing and of the role's rights.
 func (r *Report) guard(s pgState) {
 	if s.Encoding != "UTF8" {
 		r.Add(Wrong, s.subject, "the database is in "+s.Encoding+": the guard needs UTF8", "create a database with ENCODING 'UTF8' TEMPLATE template0")
@@ -169,7 +182,7 @@ func (r *Report) guard(s pgState) {
 	}
 }
 
-// zookeeper looks at the ensemble and the path of the locks, and changes nothing.
+// zookeeper checks the ensemble and the path of the locks, without changing anything.
 func (r *Report) zookeeper(ctx context.Context, url string) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()

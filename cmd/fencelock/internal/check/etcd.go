@@ -6,7 +6,7 @@ import (
 	"github.com/fencelock/fencelock/storage/etcdstore"
 )
 
-// etcd looks at the locks' etcd.
+// etcd checks the etcd that stores the locks.
 func (r *Report) etcd(ctx context.Context, url string) {
 	const subject = "FENCELOCK_STORE"
 	seen, err := etcdstore.Look(ctx, url, answerTime)
@@ -15,6 +15,9 @@ func (r *Report) etcd(ctx context.Context, url string) {
 		return
 	}
 	r.lookedf("etcd %s", seen.Version)
+	for _, other := range seen.Others {
+		r.Add(Risky, subject, "this etcd has locks of fencelock below "+other+", and none below the URL's prefix: servers there and here would grant the same resources", "name that prefix, unless the two are to be separate clusters")
+	}
 	if seen.Members < 3 {
 		r.Add(Risky, subject, "this etcd has one or two members: while one is down nothing is granted", "run three or five")
 	}

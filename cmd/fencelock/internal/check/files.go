@@ -12,16 +12,16 @@ import (
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
 )
 
-// expiresSoon is how long before its end a certificate is a finding.
+// expiresSoon is how long before its expiry a certificate is reported.
 const expiresSoon = 14 * 24 * time.Hour
 
-// The permissions that matter.
+// The permission bits that are checked.
 const (
 	othersRead  = 0o004
 	othersWrite = 0o002
 )
 
-// files looks at the permissions of the files with secrets, and of those that give rights.
+// files checks the permissions of files that contain secrets or give rights.
 func (r *Report) files(cfg config.Config) {
 	secrets := [][2]string{
 		{"FENCELOCK_TLS_KEY_FILE", cfg.TLSKeyFile}, {"FENCELOCK_PROOF_KEY_FILE", cfg.ProofKeyFile}, {"FENCELOCK_LEASE_KEY_FILE", cfg.LeaseKeyFile},
@@ -39,8 +39,8 @@ func (r *Report) files(cfg config.Config) {
 	}
 }
 
-// permissions says what others may do to a file although they must not. A file that
-// cannot be looked at is a finding of whoever reads it.
+// permissions reports forbidden permissions that other users have on a file. It ignores a file that it
+// cannot read, because the file's reader reports that.
 func (r *Report) permissions(variable, path string, forbidden os.FileMode) {
 	info, err := os.Stat(path)
 	if path == "" || err != nil || filepath.Separator == '\\' {
@@ -55,7 +55,7 @@ func (r *Report) permissions(variable, path string, forbidden os.FileMode) {
 	}
 }
 
-// folder says whether the embedded file's folder is there.
+// folder reports whether the embedded file's folder exists.
 func (r *Report) folder(data string) {
 	dir := filepath.Dir(data)
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
@@ -63,7 +63,7 @@ func (r *Report) folder(data string) {
 	}
 }
 
-// certificates looks at the dates and names of the server's certificates.
+// certificates checks the dates and names of the server's certificates.
 func (r *Report) certificates(cfg config.Config, now time.Time) {
 	for _, file := range [][2]string{{"FENCELOCK_TLS_CERT_FILE", cfg.TLSCertFile}, {"FENCELOCK_TLS_CLIENT_CA_FILE", cfg.TLSClientCAFile}} {
 		if file[1] == "" {
@@ -71,11 +71,11 @@ func (r *Report) certificates(cfg config.Config, now time.Time) {
 		}
 		text, err := os.ReadFile(file[1])
 		if err != nil {
-			continue // whoever loads it says so
+			continue // loading the file reports it
 		}
 		for i, cert := range parse(text) {
 			name := fmt.Sprintf("%s, certificate %d", file[0], i+1)
-			r.dates(name, cert, now)
+			r.dates(name, cert, now, "renew it; the server reads the files again")
 			if i == 0 && file[1] == cfg.TLSCertFile && len(cert.DNSNames)+len(cert.IPAddresses) == 0 {
 				r.Add(Wrong, name, "it names no host: clients compare the names in its extension (SAN), and refuse it", "issue one with the names that clients use")
 			}
@@ -92,8 +92,9 @@ func parse(text []byte) (certs []*x509.Certificate) {
 	return certs
 }
 
-// dates says whether a certificate is valid now, and for how much longer.
-func (r *Report) dates(subject string, cert *x509.Certificate, now time.Time) {
+// dates reports whether a certificate is valid now, and whether it expires soon. renew describes how to
+// install another one.
+func (r *Report) dates(subject string, cert *x509.Certificate, now time.Time, renew string) {
 	r.lookedf("certificate of %s", strings.TrimSuffix(subject, ", certificate 1"))
 	switch left := cert.NotAfter.Sub(now); {
 	case now.Before(cert.NotBefore):
@@ -101,6 +102,6 @@ func (r *Report) dates(subject string, cert *x509.Certificate, now time.Time) {
 	case left <= 0:
 		r.Add(Wrong, subject, "it expired on "+cert.NotAfter.Format(time.RFC3339)+": clients refuse it", "renew it")
 	case left < expiresSoon:
-		r.Add(Risky, subject, fmt.Sprintf("it expires on %s, in %d days", cert.NotAfter.Format(time.RFC3339), int(left.Hours()/24)), "renew it; the server reads the files again")
+		r.Add(Risky, subject, fmt.Sprintf("it expires on %s, in %d days", cert.NotAfter.Format(time.RFC3339), int(left.Hours()/24)), renew)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/fencelock/fencelock/storage/mysqlguard"
 )
 
-// mariadb looks at the guard's MariaDB.
+// mariadb checks the guard's MariaDB.
 func (r *Report) mariadb(ctx context.Context, subject, text string) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()

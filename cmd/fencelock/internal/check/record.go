@@ -16,18 +16,19 @@ import (
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
-// record is what a node's admission record says of its cluster.
+// record is the part of a node's admission record that identifies its cluster.
 type record struct {
 	cluster node.Cluster // zero without a record
 	maxTTL  time.Duration
+	opened  bool     // the node was admitted, in this incarnation or an earlier one
 	mapped  node.Map // without its floor
 }
 
 func readRecord(ctx context.Context, client *redis.Client) (r record, err error) {
-	fields := []string{"cluster", "max_ttl", "map", "map_epoch", "generation"}
+	fields := []string{"cluster", "max_ttl", "map", "map_epoch", "generation", "epoch"}
 	values, err := client.HMGet(ctx, redisnode.OwnKey, fields...).Result()
 	switch {
-	case redis.HasErrorPrefix(err, "WRONGTYPE"): // another program's key, which is reported as such
+	case redis.HasErrorPrefix(err, "WRONGTYPE"): // the key is another program's, which another check reports
 		return r, nil
 	case err != nil:
 		return r, err
@@ -41,12 +42,13 @@ func readRecord(ctx context.Context, client *redis.Client) (r record, err error)
 		r.cluster = redisnode.ParseMark(mark)
 	}
 	r.maxTTL = time.Duration(number(values[1])) * time.Millisecond
+	r.opened = values[5] != nil
 	name, _ := values[2].(string)
 	r.mapped = node.Map{Name: name, Epoch: node.Epoch(number(values[3])), Generation: number(values[4])}
 	return r, nil
 }
 
-// clusterOf is the cluster of the nodes at these addresses, which are valid.
+// clusterOf returns the cluster of the nodes at these addresses, which must be valid.
 func clusterOf(urls []string) node.Cluster {
 	names := make([]string, len(urls))
 	for i, url := range urls {
@@ -57,11 +59,12 @@ func clusterOf(urls []string) node.Cluster {
 	return membership.ClusterNamed(names...)
 }
 
-// records compares what the nodes of a set keep with the configuration. It returns the
-// longest TTL that they name.
+// records compares the admission records of a set's nodes with the configuration. It returns the longest
+// TTL in the records.
 func (r *Report) records(cfg config.Config, set int, want node.Cluster, nodes []redisNode) (longest time.Duration) {
 	var last node.Map
-	var other []string // nodes of another list
+	opened := false
+	var other []string // nodes with another node list
 	for _, n := range nodes {
 		switch {
 		case n.record.cluster == node.Cluster{}:
@@ -74,16 +77,19 @@ func (r *Report) records(cfg config.Config, set int, want node.Cluster, nodes []
 		if n.record.mapped.Epoch > last.Epoch {
 			last = n.record.mapped
 		}
+		opened = opened || n.record.opened
 	}
 	if other != nil {
 		r.Add(Wrong, "FENCELOCK_REDIS_ADDRS", fmt.Sprintf("set %d names %d nodes, and these belong to a cluster with another list: %s. They refuse servers with this one", set, want.Nodes, strings.Join(other, ", ")),
-			"use the list of the running servers; to change it: docs/how-to/upgrade.md")
+			"use the list of the running servers; to change it: docs/how-to/change-nodes.md")
 	}
-	r.mapOf(cfg, set, last)
+	if opened {
+		r.mapOf(cfg, set, last)
+	}
 	return longest
 }
 
-// mapOf compares the map of the node sets that a set votes by with the configured ones.
+// mapOf compares the map by which a set votes with the configured node sets.
 func (r *Report) mapOf(cfg config.Config, set int, m node.Map) {
 	var present, next []node.Cluster
 	for _, urls := range cfg.RedisSets {
@@ -95,6 +101,6 @@ func (r *Report) mapOf(cfg config.Config, set int, m node.Map) {
 	if sets.KnowsMap(m.Name, present, next) {
 		return
 	}
-	r.Add(Wrong, "FENCELOCK_REDIS_ADDRS", fmt.Sprintf("set %d votes by a map of other node sets (generation %d): the list is from before a change, or a change is under way", set, m.Generation),
-		"use the running servers' FENCELOCK_REDIS_ADDRS and, during a change, their FENCELOCK_REDIS_NEXT_ADDRS")
+	r.Add(Wrong, "FENCELOCK_REDIS_ADDRS", fmt.Sprintf("set %d belongs to a cluster with other node sets (generation %d), or they are being changed", set, m.Generation),
+		"use the running servers' FENCELOCK_REDIS_ADDRS and, during a change, their FENCELOCK_REDIS_NEXT_ADDRS; 'fencelock sets' adds and removes sets")
 }

@@ -25,27 +25,28 @@ import (
 
 const (
 	clocksApart = time.Second // how far nodes' clocks may be apart
-	roundTrips  = 5           // behind the one that connects
+	roundTrips  = 5           // after the one that connects
 	tripsInTime = 10          // a time limit of a node should be this many round trips long
 	nearlyFull  = 80          // percent of maxmemory
 )
 
-// redisNode is what a node says.
+// redisNode is the observed state of a node.
 type redisNode struct {
 	name, host string
 	info       map[string]string
-	ahead      time.Duration // of its clock before this machine's
-	trip       time.Duration // the median
+	ahead      time.Duration // how far its clock is ahead of this machine's
+	trip       time.Duration // the median round trip
 	keys       int64
-	marked     bool // it holds this service's own key
+	marked     bool // it contains this service's own key
 	record     record
-	alone      bool // only this machine reaches it
-	protected  bool // it wants a password
+	forgets    bool // its default user may not write, but Redis loads the append-only file as that user
+	alone      bool // only this machine can reach it
+	protected  bool // it requires a password
 	encrypted  bool
-	cert       *x509.Certificate // nil for none
+	cert       *x509.Certificate // nil without TLS
 }
 
-// redis looks at every node, set by set.
+// redis checks every node, set by set.
 func (r *Report) redis(ctx context.Context, cfg config.Config, now time.Time) {
 	seen := map[string]string{} // run id: node
 	sets, looked := cfg.RedisSets, map[string]bool{}
@@ -53,7 +54,7 @@ func (r *Report) redis(ctx context.Context, cfg config.Config, now time.Time) {
 		looked[clusterOf(set).Hash] = true
 	}
 	for _, next := range cfg.RedisNextSets {
-		if hash := clusterOf(next).Hash; !looked[hash] { // it is added; whatever the order of the nodes
+		if hash := clusterOf(next).Hash; !looked[hash] { // only an added set; the order of its nodes does not matter
 			sets, looked[hash] = append(slices.Clip(sets), next), true
 		}
 	}
@@ -64,6 +65,7 @@ func (r *Report) redis(ctx context.Context, cfg config.Config, now time.Time) {
 			if n, ok := r.ask(ctx, url); ok {
 				r.node(n, cfg, now)
 				r.twice(n, seen)
+				r.several(ctx, url, n)
 				nodes = append(nodes, n)
 			}
 		}
@@ -80,7 +82,7 @@ func (r *Report) redis(ctx context.Context, cfg config.Config, now time.Time) {
 	}
 }
 
-// ask asks a node, and reports one that does not answer.
+// ask queries a node, and reports a node that does not respond.
 func (r *Report) ask(ctx context.Context, url string) (n redisNode, ok bool) {
 	opts, err := redisnode.ParseAddr(url)
 	if err != nil {
@@ -107,7 +109,7 @@ func (r *Report) ask(ctx context.Context, url string) (n redisNode, ok bool) {
 	return n, true
 }
 
-// remedyOf says what to do about a node that could not be read.
+// remedyOf returns the remedy for a node that could not be read.
 func remedyOf(err error, encrypted bool) string {
 	_, unknown := errors.AsType[x509.UnknownAuthorityError](err)
 	_, names := errors.AsType[x509.HostnameError](err)
@@ -130,7 +132,7 @@ func remedyOf(err error, encrypted bool) string {
 	return "start it, or correct its address, user, password or rights (deploy/redis/users.acl has those that are needed)"
 }
 
-// plain are options under which the library adds no commands of its own, and repeats none.
+// plain returns options with which the library adds no commands of its own, and repeats none.
 func plain(opts *redis.Options) *redis.Options {
 	opts.MaxRetries, opts.DialerRetries, opts.PoolSize, opts.Protocol = -1, 1, 1, 2
 	opts.DialTimeout, opts.ReadTimeout, opts.ContextTimeoutEnabled = answerTime, answerTime, true
@@ -141,7 +143,7 @@ func plain(opts *redis.Options) *redis.Options {
 
 // read reads the node's state with commands that change nothing.
 func (n *redisNode) read(ctx context.Context, client *redis.Client) error {
-	if err := client.Time(ctx).Err(); err != nil { // connects
+	if err := client.Time(ctx).Err(); err != nil { // makes the connection
 		return err
 	}
 	var trips []time.Duration
@@ -164,6 +166,9 @@ func (n *redisNode) read(ctx context.Context, client *redis.Client) error {
 		return err
 	}
 	n.info = redisnode.ParseInfo(text)
+	if redisnode.Unfit(n.info) != "" { // an unfit node, for example in cluster mode, may refuse the next commands
+		return nil
+	}
 	if n.keys, err = client.DBSize(ctx).Result(); err != nil {
 		return err
 	}
@@ -175,7 +180,8 @@ func (n *redisNode) read(ctx context.Context, client *redis.Client) error {
 	if n.record, err = readRecord(ctx, client); err != nil {
 		return err
 	}
-	// No node has this script; one that lets the user call scripts says so.
+	n.forgets = cannotLoad(ctx, client)
+	// A user that may call scripts gets NOSCRIPT, because no node has this script.
 	err = client.EvalSha(ctx, strings.Repeat("0", 40), nil).Err()
 	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 		return nil
@@ -183,13 +189,21 @@ func (n *redisNode) read(ctx context.Context, client *redis.Client) error {
 	return err
 }
 
-// node reports what is wrong with one node.
+// cannotLoad reports whether the default user lacks rights for the service's commands. Redis loads its
+// append-only file as that user, even if the user is disabled, and refuses each command in the file that
+// the user may not run. It returns false if the service's own user may not ask.
+func cannotLoad(ctx context.Context, client *redis.Client) bool {
+	answer, err := client.Do(ctx, "ACL", "DRYRUN", "default", "SET", redisnode.OwnKey, "").Text()
+	return err == nil && answer != "OK"
+}
+
+// node reports the problems of one node.
 func (r *Report) node(n redisNode, cfg config.Config, now time.Time) {
 	if reason := redisnode.Unfit(n.info); reason != "" {
 		text, do, _ := strings.Cut(reason, ": ")
 		r.Add(Wrong, n.name, text+", so it may not vote", do)
 	}
-	if n.keys > 0 && !n.marked {
+	if n.keys > 0 && !n.marked { // keys is 0 if the node is unfit
 		r.Add(Wrong, n.name, fmt.Sprintf("its database holds %d keys and no mark of this service, so it may not vote", n.keys),
 			"give it its own database: an empty one, or another number in the address")
 	}
@@ -202,13 +216,13 @@ func (r *Report) node(n redisNode, cfg config.Config, now time.Time) {
 		r.Add(Risky, n.name, "its password travels unencrypted", "use rediss://, or keep it in a private network")
 	}
 	if n.cert != nil {
-		r.dates(n.name, n.cert, now)
+		r.dates(n.name, n.cert, now, "renew it, and have Redis read it: CONFIG SET tls-cert-file with the same path, or a restart of the node")
 	}
 	r.distance(n, "FENCELOCK_NODE_TIMEOUT", cfg.NodeTimeout, "a request waits")
 	r.distance(n, "FENCELOCK_NODE_DOWN_AFTER", cfg.NodeDownAfter, "it counts as down after")
 }
 
-// distance compares a round trip to the node with one of the time limits.
+// distance compares the round trip to a node with a time limit.
 func (r *Report) distance(n redisNode, setting string, limit time.Duration, what string) {
 	wanted := tripsInTime * n.trip
 	if wanted <= limit {
@@ -227,7 +241,7 @@ func (r *Report) memory(n redisNode) {
 	most, _ := strconv.ParseInt(n.info["maxmemory"], 10, 64)
 	switch {
 	case most == 0:
-		r.Add(Risky, n.name, "it has no maxmemory: when the machine's memory runs out, the kernel kills it", "set maxmemory; a lock takes about 300 bytes")
+		r.Add(Risky, n.name, "it has no maxmemory: when the machine's memory runs out, the kernel kills it", "set maxmemory; a lock takes about 500 bytes (docs/explanation/scale.md)")
 	case used*100 > most*nearlyFull:
 		r.Add(Risky, n.name, fmt.Sprintf("it uses %d %% of its maxmemory: at 100 %% it accepts no locks", used*100/most), "raise maxmemory")
 	}
@@ -235,6 +249,10 @@ func (r *Report) memory(n redisNode) {
 
 func (r *Report) persistence(n redisNode, cfg config.Config) {
 	persists := n.info["aof_enabled"] == "1"
+	if persists && n.forgets {
+		r.Add(Wrong, n.name, "its default user may not write, and Redis loads the append-only file as that user: the next restart empties it",
+			"ACL SETUSER default off ~* &* +@all, and the same line in its file of users (deploy/redis/users.acl): nobody can log in as it")
+	}
 	switch {
 	case !persists && cfg.Bootstrap == "new":
 		r.Add(Wrong, n.name, "it keeps nothing on disk (appendonly no), and FENCELOCK_BOOTSTRAP=new skips the wait for old leases on empty nodes: a power cut that empties all of them would grant what is still held",
@@ -247,7 +265,7 @@ func (r *Report) persistence(n redisNode, cfg config.Config) {
 	}
 }
 
-// twice reports two addresses of one server: it would have two votes.
+// twice reports two addresses of the same server, which would have two votes.
 func (r *Report) twice(n redisNode, seen map[string]string) {
 	id := n.info["run_id"]
 	if other, ok := seen[id]; ok && id != "" {
@@ -256,7 +274,7 @@ func (r *Report) twice(n redisNode, seen map[string]string) {
 	seen[id] = n.name
 }
 
-// clocks reports clocks that are too far apart for machines that keep them in step.
+// clocks reports clocks that differ more than clocks of synchronized machines do.
 func (r *Report) clocks(nodes []redisNode) {
 	if len(nodes) == 0 {
 		return
@@ -279,7 +297,7 @@ func (r *Report) clocks(nodes []redisNode) {
 	}
 }
 
-// hosts reports a machine whose loss takes the quorum along.
+// hosts reports a machine with enough nodes that its loss ends the quorum.
 func (r *Report) hosts(set []string) {
 	on := map[string]int{}
 	for _, url := range set {

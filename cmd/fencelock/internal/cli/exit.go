@@ -1,4 +1,4 @@
-// Package cli is what the commands share: exit codes, errors, arguments, and what they print.
+// Package cli has what all commands share: exit codes, errors, arguments, and output.
 package cli
 
 import (
@@ -14,25 +14,25 @@ import (
 
 // Exit codes. Those from 64 to 78 are sysexits.h's.
 const (
-	ExitFailed      = 1  // for another reason than those below
-	ExitUsage       = 2  // wrong flags or a wrong configuration, here or of the address
-	ExitRisky       = 3  // something is risky, and nothing is wrong
-	ExitUnavailable = 69 // no server answered, or none had a quorum
+	ExitFailed      = 1  // for any other reason
+	ExitUsage       = 2  // wrong flags, a wrong configuration or a wrong address
+	ExitRisky       = 3  // something is risky, but nothing is wrong
+	ExitUnavailable = 69 // no server responded, or none had a quorum
 	ExitHeld        = 75 // the lock is held: try again
 	ExitLost        = 79 // the lease was lost
-	ExitDenied      = 77 // the service wants a credential, or allows it something else only
+	ExitDenied      = 77 // the service requires a credential, or does not allow this request
 	ExitNotRunnable = 126
 	ExitNotFound    = 127
-	ExitSignalled   = 128 // and the signal's number
+	ExitSignalled   = 128 // plus the signal's number
 )
 
-// UsageError is a mistake of whoever called the program.
+// UsageError is a mistake in how the program was called.
 type UsageError struct{ Err error }
 
 func (e UsageError) Error() string { return e.Err.Error() }
 func (e UsageError) Unwrap() error { return e.Err }
 
-// CodeError ends the program with a code of its own. Without an error it prints nothing.
+// CodeError ends the program with a specific exit code. If Err is nil, nothing is printed.
 type CodeError struct {
 	Err  error
 	Code int
@@ -47,8 +47,7 @@ func (e CodeError) Error() string {
 
 func (e CodeError) Unwrap() error { return e.Err }
 
-// PlainError is an error that says in plain words what happened and what to do. It wraps
-// what it explains.
+// PlainError says in plain words what happened and what to do. It wraps the error that it explains.
 type PlainError struct {
 	Text  string
 	Cause error
@@ -57,7 +56,7 @@ type PlainError struct {
 func (e PlainError) Error() string { return e.Text }
 func (e PlainError) Unwrap() error { return e.Cause }
 
-// ExitCode is what the program ends with after an error.
+// ExitCode returns the program's exit code after an error.
 func ExitCode(err error) int {
 	coded, hasCode := errors.AsType[CodeError](err)
 	_, isUsage := errors.AsType[UsageError](err)
@@ -78,7 +77,8 @@ func ExitCode(err error) int {
 	return ExitFailed
 }
 
-// Run runs the command that the arguments name, prints why it failed, and returns the exit code.
+// Run runs the command that the arguments name. It prints the error, if there is one, and returns the
+// exit code.
 func Run(ctx context.Context, root *cobra.Command) int {
 	err := root.ExecuteContext(ctx)
 	if err == nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// FlagError puts what is wrong with a flag into words.
+// FlagError describes the error of a flag in words.
 func FlagError(cmd *cobra.Command, err error) error {
 	unknown, isUnknown := errors.AsType[*pflag.NotExistError](err)
 	missing, isMissing := errors.AsType[*pflag.ValueRequiredError](err)
@@ -29,7 +29,7 @@ func FlagError(cmd *cobra.Command, err error) error {
 	return UsageError{Err: err}
 }
 
-// wanted says what a flag's value should have been.
+// wanted describes the values that a flag accepts.
 func wanted(kind, value string) string {
 	switch {
 	case kind == "duration" && value != "" && strings.Trim(value, "0123456789.") == "":
@@ -68,7 +68,7 @@ func argumentsError(cmd *cobra.Command, args []string, names string) error {
 	return UsageError{Err: fmt.Errorf("too many arguments (%d): use %s %s", len(args), cmd.CommandPath(), names)}
 }
 
-// ExactArgs wants n arguments, whose names the error gives.
+// ExactArgs accepts exactly n arguments. The error lists their names.
 func ExactArgs(n int, names string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != n {
@@ -78,7 +78,7 @@ func ExactArgs(n int, names string) cobra.PositionalArgs {
 	}
 }
 
-// MaxArgs wants at most n arguments, whose names the error gives.
+// MaxArgs accepts at most n arguments. The error lists their names.
 func MaxArgs(n int, names string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > n {

@@ -20,7 +20,7 @@ import (
 func OutputFlag(cmd *cobra.Command, output *string) {
 	cmd.Flags().StringVarP(output, "output", "o", "table", "table or json")
 	complete := cobra.FixedCompletions([]cobra.Completion{"table", "json"}, cobra.ShellCompDirectiveNoFileComp)
-	_ = cmd.RegisterFlagCompletionFunc("output", complete) // the flag is there
+	_ = cmd.RegisterFlagCompletionFunc("output", complete) // cannot fail: the flag exists
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if *output != "table" && *output != "json" {
 			return UsageError{Err: fmt.Errorf("-o %s: must be table or json", *output)}
@@ -29,20 +29,20 @@ func OutputFlag(cmd *cobra.Command, output *string) {
 	}
 }
 
-// Confirm asks whoever sits at the terminal to type a word.
+// Confirm prompts the user at the terminal to type a word.
 func Confirm(cmd *cobra.Command, word string) error {
 	if !IsTerminal(cmd.InOrStdin()) {
 		return UsageError{Err: errors.New("this needs a confirmation, and stdin is not a terminal: add --yes")}
 	}
 	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Type %q to continue: ", word)
-	answer, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n') // no answer is no
+	answer, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n') // without input the answer is no
 	if strings.TrimSpace(answer) != word {
 		return errors.New("nothing was done")
 	}
 	return nil
 }
 
-// PrintJSON writes JSON in which a terminal finds nothing to obey.
+// PrintJSON writes JSON without characters that control a terminal.
 func PrintJSON(w io.Writer, v any) error {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -55,7 +55,7 @@ func PrintJSON(w io.Writer, v any) error {
 	return err
 }
 
-// OrDash is the text, or a dash in place of an empty one.
+// OrDash returns the text, or a dash if it is empty.
 func OrDash(text string) string {
 	if text == "" {
 		return "-"
@@ -63,8 +63,7 @@ func OrDash(text string) string {
 	return text
 }
 
-// IsTerminal reports whether a person sees what is written to w, or types what
-// is read from it.
+// IsTerminal reports whether w is a terminal, so that a person reads the output or types the input.
 func IsTerminal(w any) bool {
 	file, ok := w.(*os.File)
 	return ok && supervise.IsTerminal(file)

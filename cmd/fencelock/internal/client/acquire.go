@@ -22,10 +22,10 @@ import (
 // releaseLimit bounds the release of a lease.
 const releaseLimit = 5 * time.Second
 
-// waitingNotice is how long a wait may last before a message says what for.
+// waitingNotice is how long a wait may last before a message reports what it waits for.
 const waitingNotice = time.Second
 
-// lockFlags are what acquire, run and elect have in common.
+// lockFlags are the flags that acquire, run and elect have in common.
 type lockFlags struct {
 	*connection
 
@@ -33,14 +33,14 @@ type lockFlags struct {
 	minHold, maxHold    time.Duration
 	slots               int
 	noWait, quiet       bool
-	waits               bool // for at most wait
+	waits               bool // for at most the time in wait
 	conflict            int
 	holder, metadata    string
-	// outer is the lease id of the run around this one, which owns the lease; else "".
+	// outer is the lease id of an enclosing run, which owns the lease; "" without one.
 	outer string
 }
 
-// add adds the flags of a command that takes a lock once.
+// add defines the flags of a command that takes one lock.
 func (f *lockFlags) add(cmd *cobra.Command) {
 	f.addLease(cmd)
 	flags := cmd.Flags()
@@ -84,7 +84,7 @@ func (f *lockFlags) check(cmd *cobra.Command) error {
 	return errors.Join(checkMillis("ttl", f.ttl), checkMillis("min-hold", f.minHold), checkMillis("max-hold", f.maxHold))
 }
 
-// checkMillis refuses a duration that the service cannot take. 0 leaves it to the service.
+// checkMillis refuses a duration that the service does not accept. 0 means the service's default.
 func checkMillis(flag string, d time.Duration) error {
 	if d < 0 || d%time.Millisecond != 0 {
 		return cli.UsageError{Err: fmt.Errorf("--%s %s: must be whole milliseconds, and not negative", flag, d)}
@@ -92,15 +92,18 @@ func checkMillis(flag string, d time.Duration) error {
 	return nil
 }
 
-func (f *lockFlags) options() []client.AcquireOption {
+func (f *lockFlags) options() client.AcquireOptions {
 	holder := f.holder
 	if holder == "" {
-		host, _ := os.Hostname() // without one the number says something
+		host, _ := os.Hostname() // without a host name, the process id is still useful
 		holder = fmt.Sprintf("%s:%d", host, os.Getpid())
 	}
-	opts := []client.AcquireOption{
+	opts := client.AcquireOptions{
 		client.TTL(f.ttl), client.MinHold(f.minHold), client.MaxHold(f.maxHold),
-		client.Slots(f.slots), client.Holder(holder), client.Metadata(json.RawMessage(f.metadata)),
+		client.Holder(holder), client.Metadata(json.RawMessage(f.metadata)),
+	}
+	if f.slots > 0 {
+		opts = append(opts, client.Slots(f.slots))
 	}
 	if f.waits {
 		opts = append(opts, client.Wait(f.wait))
@@ -108,8 +111,8 @@ func (f *lockFlags) options() []client.AcquireOption {
 	return opts
 }
 
-// obtain waits for a lease until a signal ends ctx. A terminal shows what a
-// long wait is for.
+// obtain waits for a lease until a signal ends ctx. During a long wait, it shows on a terminal what it
+// waits for.
 func (f *lockFlags) obtain(ctx context.Context, stderr io.Writer, resources []string) (*client.Lease, error) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
@@ -132,11 +135,11 @@ func (f *lockFlags) obtain(ctx context.Context, stderr io.Writer, resources []st
 	switch {
 	case ctx.Err() != nil:
 		if err == nil {
-			_ = f.release(ctx, lease) // it expires with its TTL otherwise
+			_ = f.release(ctx, lease) // if it fails, the lease ends with its TTL
 		}
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseLimit)
 		defer cancel()
-		_ = locks.Close(closing) // which releases what the request was granted as it ended
+		_ = locks.Close(closing) // releases a grant that arrived while the request ended
 		return nil, interrupted(signals)
 	case err != nil:
 		return nil, f.notAcquired(err)
@@ -144,7 +147,7 @@ func (f *lockFlags) obtain(ctx context.Context, stderr io.Writer, resources []st
 	return lease, nil
 }
 
-// saying tells once that a request is repeated: no server responds, or none can serve it.
+// saying prints once that a request is being repeated: no server responds, or none can serve it.
 func (f *lockFlags) saying(stderr io.Writer) client.Option {
 	var once sync.Once
 	return client.WithOnRetry(func(r client.Retry) {
@@ -156,7 +159,7 @@ func (f *lockFlags) saying(stderr io.Writer) client.Option {
 	})
 }
 
-// interrupted is the end of a command that got a signal while it waited.
+// interrupted returns the error of a command that got a signal while it waited.
 func interrupted(signals <-chan os.Signal) error {
 	select {
 	case s := <-signals:
@@ -168,8 +171,8 @@ func interrupted(signals <-chan os.Signal) error {
 	return cli.CodeError{Code: cli.ExitFailed}
 }
 
-// hush leaves of an error only the exit code, if --quiet says so and it is about the lock
-// or the service.
+// hush reduces an error to its exit code, if --quiet is set and the error is about the lock or the
+// service.
 func (f *lockFlags) hush(err error) error {
 	_, wrong := errors.AsType[cli.UsageError](err)
 	if code := cli.ExitCode(err); err != nil && !wrong && f.quiet && code != cli.ExitNotRunnable && code != cli.ExitNotFound {
@@ -178,27 +181,27 @@ func (f *lockFlags) hush(err error) error {
 	return err
 }
 
-// notAcquired is the end of a command that did not get its lock.
+// notAcquired returns the error of a command that did not get its lock.
 func (f *lockFlags) notAcquired(err error) error {
 	problem, _ := errors.AsType[*client.ProblemError](err)
 	if !errors.Is(err, client.ErrHeld) || problem == nil {
 		return plain(err)
 	}
-	if f.noWait && f.conflict == 0 { // cron mails whatever is printed
+	if f.noWait && f.conflict == 0 { // cron mails all output
 		return cli.CodeError{}
 	}
 	text := screen.Visible(problem.Resource) + " is held by another lease"
-	if d := problem.HeldDetails; d != nil && d.Holder != "" {
-		text = screen.Visible(problem.Resource + " is held by " + d.Holder)
+	if problem.Holder != "" {
+		text = screen.Visible(problem.Resource + " is held by " + problem.Holder)
 	}
-	if d := problem.HeldDetails; d != nil && d.Waiters > 0 {
-		text += fmt.Sprintf("; in the queue for it: %d", d.Waiters)
+	if problem.Waiters > 0 {
+		text += fmt.Sprintf("; in the queue for it: %d", problem.Waiters)
 	}
 	return cli.CodeError{Err: errors.New(text), Code: f.conflict}
 }
 
-// release releases the lease although ctx may have ended, within what is left of it.
-// It leaves a lease of the run around this one.
+// release releases the lease even if ctx has ended, within the rest of its validity. It does not release
+// the lease of an enclosing run.
 func (f *lockFlags) release(ctx context.Context, lease *client.Lease) error {
 	if f.outer != "" {
 		return nil

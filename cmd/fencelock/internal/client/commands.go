@@ -1,14 +1,15 @@
-// Package client has the commands that ask a running server, over HTTP: they take locks, and show what the server knows.
+// Package client has the commands that call a running server over HTTP. They take locks, and show the server's
+// state.
 package client
 
 import "github.com/spf13/cobra"
 
-// LockCommands take, extend and end leases.
+// LockCommands returns the commands that take, extend and end leases.
 func LockCommands() []*cobra.Command {
 	return []*cobra.Command{runCommand(), electCommand(), acquireCommand(), extendCommand(), releaseCommand(), breakCommand()}
 }
 
-// StateCommands show what a server knows.
+// StateCommands returns the commands that show a server's state.
 func StateCommands() []*cobra.Command {
-	return []*cobra.Command{listCommand(), getCommand(), eventsCommand(), historyCommand(), whoAmICommand(), nodesCommand(), healthcheckCommand()}
+	return []*cobra.Command{listCommand(), getCommand(), whyCommand(), eventsCommand(), historyCommand(), whoAmICommand(), nodesCommand(), healthcheckCommand()}
 }

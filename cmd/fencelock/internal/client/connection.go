@@ -35,8 +35,8 @@ const (
 	maxAnswerBytes = 4 << 20
 )
 
-// The variables of the commands that talk to a server. They may also be in
-// the file that FENCELOCK_CONFIG names.
+// The variables of the commands that send requests to a server. The file that FENCELOCK_CONFIG names may
+// also contain them.
 const (
 	varURL             = "FENCELOCK_URL"
 	varBearerToken     = "FENCELOCK_BEARER_TOKEN"
@@ -47,15 +47,15 @@ const (
 	varConfig          = "FENCELOCK_CONFIG"
 )
 
-// varServerCert is a variable of the server, whose certificate a command on the same machine trusts.
+// varServerCert is a variable of the server. A command on the same machine trusts the certificate in it.
 const varServerCert = "FENCELOCK_TLS_CERT_FILE"
 
-// Variables are the names of the variables that these commands read and a server does not.
+// Variables returns the variables that these commands read and a server does not.
 func Variables() []string {
 	return append(configurable(), varConfig, varResource, varLeaseID)
 }
 
-// configurable are the variables that the configuration file may hold.
+// configurable returns the variables that the configuration file may contain.
 func configurable() []string {
 	return []string{varURL, varBearerToken, varBearerTokenFile, varCAFile, varClientCertFile, varClientKeyFile}
 }
@@ -72,7 +72,7 @@ configuration directory, ~/.config on Linux) with lines NAME=value:
   FENCELOCK_CLIENT_CERT_FILE   this client's certificate, PEM, for mutual TLS
   FENCELOCK_CLIENT_KEY_FILE    and its key`
 
-// connection is how a command reaches the service, as its flags say.
+// connection is how a command reaches the service, according to its flags.
 type connection struct {
 	server, credentialFile, caFile, certFile, keyFile string
 }
@@ -90,17 +90,17 @@ func connect(cmd *cobra.Command) *connection {
 	return c
 }
 
-// noFiles keeps a shell from offering file names for flags.
+// noFiles keeps the shell from completing these flags with file names.
 func noFiles(cmd *cobra.Command, flags ...string) {
 	for _, name := range flags {
-		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions) // the flag is there
+		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions) // cannot fail: the flag exists
 	}
 }
 
-// ConnectionTopic is the name of the help on the server and the caller.
+// ConnectionTopic is the name of the help topic about the server and the caller.
 const ConnectionTopic = "connection"
 
-// ConnectionCommand is a topic of the help, and not a command.
+// ConnectionCommand returns a help topic in the form of a command.
 func ConnectionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: ConnectionTopic, Short: "Help on how to name the server and the caller",
@@ -114,8 +114,8 @@ func ConnectionCommand() *cobra.Command {
 // settings are the values of the variables in configurable.
 type settings map[string]string
 
-// settings are the flags, else the variables, else the lines of the file. Without a
-// URL they lead to the server that this environment configures.
+// settings returns the values of the flags, or else of the variables, or else of the file. Without a URL
+// it returns the server that this environment configures.
 func (c *connection) settings() (settings, *tls.Config, error) {
 	s, err := readClientConfig()
 	if err != nil {
@@ -149,7 +149,7 @@ func (c *connection) client(opts ...client.Option) (*client.Client, error) {
 		opts = append(opts, client.WithBearerTokenFunc(func(context.Context) (string, error) {
 			credential, err := s.bearerToken()
 			if err != nil {
-				err = cli.UsageError{Err: err} // the service was not asked
+				err = cli.UsageError{Err: err} // no request was sent
 			}
 			return credential, err
 		}))
@@ -161,7 +161,7 @@ func (c *connection) client(opts ...client.Option) (*client.Client, error) {
 	return made, nil
 }
 
-// bearerToken is what identifies the caller; "" for none.
+// bearerToken returns the token that identifies the caller; "" if there is none.
 func (s settings) bearerToken() (string, error) {
 	path := s[varBearerTokenFile]
 	if path == "" {
@@ -177,8 +177,8 @@ func (s settings) bearerToken() (string, error) {
 	return "", fmt.Errorf("bearer token: %s is empty", path)
 }
 
-// get asks the first of the servers that answers, and returns the status and the body.
-// An error is client.ErrUnavailable in words, or wrong usage.
+// get sends a request to the servers until one responds, and returns the status and the body. An error is
+// client.ErrUnavailable in words, or a usage error.
 func (c *connection) get(ctx context.Context, path string) (status int, body []byte, err error) {
 	s, config, err := c.settings()
 	if err != nil {
@@ -210,7 +210,8 @@ func getFrom(ctx context.Context, asking *http.Client, url, credential string) (
 	return resp.StatusCode, body, err
 }
 
-// sendGet sends a GET, and follows no redirect: it would get the bearer token.
+// sendGet sends a GET. It does not follow a redirect, because the other server would get the bearer
+// token.
 func sendGet(ctx context.Context, asking *http.Client, url, credential string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -231,8 +232,8 @@ func sendGet(ctx context.Context, asking *http.Client, url, credential string) (
 	return resp, nil
 }
 
-// stream hands the events of the first server that answers to each, until they end or ctx
-// does. The error is client.ErrUnavailable in words, a refusal, wrong usage, or each's.
+// stream reads events from the first server that responds, and passes them to each, until the events or
+// ctx end. The error is client.ErrUnavailable in words, a refusal, a usage error, or the error of each.
 func (c *connection) stream(ctx context.Context, path string, each func(kind string, data []byte) error) error {
 	s, config, err := c.settings()
 	if err != nil {
@@ -258,7 +259,7 @@ func (c *connection) stream(ctx context.Context, path string, each func(kind str
 func followEvents(resp *http.Response, each func(kind string, data []byte) error) error {
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
-		body, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes)) // without one it is a foreign server's
+		body, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes)) // without a readable body it counts as another program's response
 		return refusal(resp.StatusCode, body)
 	}
 	err := readEvents(resp.Body, each)
@@ -287,7 +288,7 @@ func readEvents(body io.Reader, each func(kind string, data []byte) error) error
 	return lines.Err()
 }
 
-// noAnswer is the error of a request that no server answered.
+// noAnswer is the error of a request to which no server responded.
 func noAnswer(err error) error {
 	text := "no server responded in time"
 	if said, ok := errors.AsType[cli.PlainError](err); ok {
@@ -298,7 +299,7 @@ func noAnswer(err error) error {
 	return cli.PlainError{Text: text + whereElse, Cause: errors.Join(client.ErrUnavailable, err)}
 }
 
-// ready asks a server for its nodes.
+// ready reads the states of the nodes from a server.
 func (c *connection) ready(ctx context.Context) (r wire.Ready, err error) {
 	status, body, err := c.get(ctx, "/readyz")
 	switch {
@@ -310,7 +311,7 @@ func (c *connection) ready(ctx context.Context) (r wire.Ready, err error) {
 	return r, nil
 }
 
-// live asks a server whether it answers at all.
+// live checks whether a server responds at all.
 func (c *connection) live(ctx context.Context) error {
 	status, body, err := c.get(ctx, "/healthz")
 	if err == nil && status != http.StatusOK {
@@ -319,7 +320,7 @@ func (c *connection) live(ctx context.Context) error {
 	return err
 }
 
-// whoAmI asks the service what this caller may do.
+// whoAmI reads the caller's rights from the service.
 func (c *connection) whoAmI(ctx context.Context) (caller wire.Caller, err error) {
 	status, body, err := c.get(ctx, "/whoami")
 	switch {
@@ -331,16 +332,15 @@ func (c *connection) whoAmI(ctx context.Context) (caller wire.Caller, err error)
 	return caller, nil
 }
 
-// refusal is the problem that a server answered with, in words.
+// refusal describes the problem in a server's response.
 func refusal(status int, body []byte) error {
-	problem := &client.ProblemError{}
-	_ = json.Unmarshal(body, &problem.Problem) // what is not a problem of the service has no type
+	var problem wire.Problem
+	_ = json.Unmarshal(body, &problem) // a response that is not a problem of the service has no type
 	problem.Status, problem.Title = status, cmp.Or(problem.Title, http.StatusText(status))
-	return plain(problem)
+	return plain(client.ProblemOf(problem))
 }
 
-// ownServer is the URL of the server that the environment configures, as seen
-// from the same machine.
+// ownServer returns the URL of the server that the environment configures, as seen from the same machine.
 func ownServer() (string, error) {
 	address := cmp.Or(os.Getenv("FENCELOCK_LISTEN"), config.DefaultOf("FENCELOCK_LISTEN"))
 	host, port, err := net.SplitHostPort(address)
@@ -360,8 +360,7 @@ func ownServer() (string, error) {
 	return scheme + "://" + net.JoinHostPort(host, port), nil
 }
 
-// trustOwn trusts the certificate of the server that the environment configures,
-// whatever name that is for.
+// trustOwn trusts the certificate of the server that the environment configures, for any host name.
 func trustOwn(config *tls.Config) error {
 	path := os.Getenv(varServerCert)
 	if path == "" {
@@ -375,7 +374,7 @@ func trustOwn(config *tls.Config) error {
 	if block == nil {
 		return errors.New(varServerCert + " holds no certificate in PEM")
 	}
-	config.InsecureSkipVerify = true // the certificate itself is compared
+	config.InsecureSkipVerify = true // VerifyConnection compares the certificate itself
 	config.VerifyConnection = func(state tls.ConnectionState) error {
 		if !bytes.Equal(state.PeerCertificates[0].Raw, block.Bytes) {
 			return errors.New("the server presents a different certificate from the one in " + varServerCert + ": use --url")
@@ -385,13 +384,13 @@ func trustOwn(config *tls.Config) error {
 	return nil
 }
 
-// readClientConfig reads the configuration file. The usual one need not exist.
+// readClientConfig reads the configuration file. The default file need not exist.
 func readClientConfig() (settings, error) {
 	path, named := os.Getenv(varConfig), true
 	if path == "" {
 		dir, err := os.UserConfigDir()
 		if err != nil {
-			return settings{}, nil // a system user has none
+			return settings{}, nil // a system user may have no home
 		}
 		path, named = filepath.Join(dir, "fencelock", "config"), false
 	}
@@ -428,7 +427,7 @@ func parseClientConfig(lines *bufio.Scanner) (settings, error) {
 	return values, lines.Err()
 }
 
-// checkMode refuses a file with a secret that others may read.
+// checkMode refuses a file with a secret if other users may read it.
 func checkMode(path string, file *os.File, values settings) error {
 	info, err := file.Stat()
 	const others = 0o077

@@ -17,7 +17,7 @@ import (
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/screen"
 )
 
-// electPause is between the end of a leadership, or of an outage, and the next candidacy.
+// electPause is the pause between the end of a leadership, or of an outage, and the next candidacy.
 const electPause = time.Second
 
 func electCommand() *cobra.Command {
@@ -66,8 +66,8 @@ cannot be run or does not exist.`,
 	return cmd
 }
 
-// elect runs the command whenever this process leads, until the command ends by itself, or
-// a signal ends ctx.
+// elect runs the command whenever this process leads, until the command ends by itself or a signal ends
+// ctx.
 func (f *runFlags) elect(ctx context.Context, stderr io.Writer, resources, argv []string) error {
 	path, err := f.prepare(resources, argv)
 	if err != nil {

@@ -74,7 +74,7 @@ func (f *lockFlags) print(cmd *cobra.Command, resources []string, export bool) e
 	} else {
 		err = cli.PrintJSON(cmd.OutOrStdout(), lease.Wire())
 	}
-	if err != nil { // no reader got the lease id
+	if err != nil { // the lease id did not reach a reader
 		return errors.Join(err, f.release(cmd.Context(), lease))
 	}
 	return nil
@@ -90,7 +90,7 @@ func exports(lease *client.Lease) string {
 	return b.String()
 }
 
-// shellQuote makes one word of any text, for every POSIX shell.
+// shellQuote quotes any text as one word, for every POSIX shell.
 func shellQuote(text string) string {
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }

@@ -62,7 +62,7 @@ may not read it; 2 for wrong usage.`,
 	return cmd
 }
 
-// changes is where the changes of a lock are printed, a line each.
+// changes prints the changes of a lock, one line each.
 type changes struct {
 	out  io.Writer
 	json bool
@@ -83,7 +83,7 @@ func followLock(ctx context.Context, locks *client.Client, resource string, to c
 	return nil
 }
 
-// print prints a change; unknown says why the state is not known, nil if it is.
+// print prints a change. If unknown is not nil, it prints why the state is unknown.
 func (c changes) print(lock wire.Lock, unknown error) error {
 	if c.json {
 		return printLine(c.out, lock, unknown)
@@ -122,7 +122,7 @@ func printLock(w io.Writer, lock wire.Lock) error {
 	return table.Write(w)
 }
 
-// breaking is what fencelock break is asked for: the lease of that token, or any.
+// breaking is the request of fencelock break: to break the lease with the token, or any lease.
 type breaking struct {
 	token    int64
 	any, yes bool
@@ -190,7 +190,7 @@ func (b breaking) run(cmd *cobra.Command, locks *client.Client, resource string)
 	return err
 }
 
-// confirm shows whose lock it is, and asks.
+// confirm shows the holder of the lock, and asks the user to confirm the break.
 func (b breaking) confirm(cmd *cobra.Command, locks *client.Client, resource string) error {
 	lock, err := locks.Inspect(cmd.Context(), resource)
 	switch {

@@ -19,7 +19,7 @@ import (
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/screen"
 )
 
-// listing is what ls shows, and how.
+// listing is the options of ls.
 type listing struct {
 	server         *connection
 	prefix, output string
@@ -75,7 +75,7 @@ quorum; 77 if it is unknown because the caller may not read it; 2 for wrong usag
 			return err
 		}
 		if held.only != "" {
-			_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "fencelock:", screen.Visible(held.only)) // the list counts
+			_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "fencelock:", screen.Visible(held.only)) // the printed list matters more than an error here
 		}
 		if l.output == "json" {
 			return cli.PrintJSON(cmd.OutOrStdout(), held.locks)
@@ -88,10 +88,10 @@ quorum; 77 if it is unknown because the caller may not read it; 2 for wrong usag
 // heldLocks are the held locks that the caller may read.
 type heldLocks struct {
 	locks []wire.Lock
-	only  string // what they are limited to, in words; "" for nothing
+	only  string // describes which locks it is limited to; "" if it is not limited
 }
 
-// look lists the locks. An error says that it is unknown which are held, and why.
+// look lists the locks. Its error says why it is unknown which locks are held.
 func (l listing) look(ctx context.Context, locks *client.Client) (held heldLocks, err error) {
 	defer func() {
 		if err != nil {
@@ -102,7 +102,7 @@ func (l listing) look(ctx context.Context, locks *client.Client) (held heldLocks
 		return held, err
 	}
 	slices.SortFunc(held.locks, func(a, b wire.Lock) int { return strings.Compare(a.Resource, b.Resource) })
-	// A lock that changed hands meanwhile comes twice.
+	// A lock that changed hands during the listing appears twice.
 	held.locks = slices.CompactFunc(held.locks, func(a, b wire.Lock) bool { return a.Resource == b.Resource })
 	caller, err := l.server.whoAmI(ctx)
 	if err != nil {
@@ -112,7 +112,7 @@ func (l listing) look(ctx context.Context, locks *client.Client) (held heldLocks
 	return held, err
 }
 
-// all gives the locks in the nodes' order, those that match the search only if there is one.
+// all returns the locks in the nodes' order. If there is a search, it returns only the matches.
 func (l listing) all(ctx context.Context, locks *client.Client) ([]wire.Lock, error) {
 	held := []wire.Lock{}
 	if l.search == "" {
@@ -137,8 +137,8 @@ func (l listing) all(ctx context.Context, locks *client.Client) ([]wire.Lock, er
 	}
 }
 
-// unknown says of a question about locks that it has no answer. That is neither "free"
-// nor "none are held".
+// unknown returns the error of a question about locks that the service could not answer. It must not look
+// like "free" or "none are held".
 func unknown(question string, err error) error {
 	if errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrDenied) {
 		return cli.PlainError{Text: fmt.Sprintf("it is unknown %s: %s", question, plain(err)), Cause: err}
@@ -146,8 +146,8 @@ func unknown(question string, err error) error {
 	return plain(err)
 }
 
-// readable says in words which of the resources that begin with prefix are shown: "" for
-// all of them. The error is client.ErrDenied if the caller may read none.
+// readable describes which of the resources that begin with prefix are shown; "" means all of them. If
+// the caller may read none, the error is client.ErrDenied.
 func readable(caller wire.Caller, prefix string) (only string, err error) {
 	around := slices.IndexFunc(caller.Rules, func(r wire.Rule) bool { return strings.HasPrefix(prefix, r.Prefix) })
 	reads := around >= 0 && caller.Rules[around].Right != "none"
@@ -203,7 +203,7 @@ func msOf(ms *int64) string {
 	return msInWords(*ms)
 }
 
-// msInWords is a time in milliseconds, from a second on in whole seconds.
+// msInWords formats a time in milliseconds; from one second on, in whole seconds.
 func msInWords(ms int64) string {
 	d := time.Duration(ms) * time.Millisecond
 	if d >= time.Second {

@@ -59,7 +59,7 @@ server does not know the caller; 2 for wrong usage.`,
 	return cmd
 }
 
-// allVoting asks until all nodes vote, or the wait has passed, and gives the last answer.
+// allVoting asks until all nodes vote or the wait has passed, and returns the last response.
 func allVoting(ctx context.Context, wait time.Duration, ready func(context.Context) (wire.Ready, error)) (wire.Ready, error) {
 	const pause = 200 * time.Millisecond
 	for deadline := time.Now().Add(wait); ; {
@@ -111,7 +111,7 @@ func printNodes(w io.Writer, r wire.Ready) error {
 	return err
 }
 
-// printSets says of each node set how many nodes vote.
+// printSets prints for each node set how many nodes vote.
 func printSets(w io.Writer, sets []wire.NodeSet) (err error) {
 	for i, s := range sets {
 		total, reason := "", ""
@@ -127,7 +127,8 @@ func printSets(w io.Writer, sets []wire.NodeSet) (err error) {
 	return err
 }
 
-// unhealthy is an error with exit code 1, the only one that containers know for it.
+// unhealthy returns err with exit code 1, the only one that container runtimes accept for an unhealthy
+// state.
 func unhealthy(err error) error {
 	if _, wrong := errors.AsType[cli.UsageError](err); err == nil || wrong {
 		return err

@@ -60,6 +60,9 @@ func printCaller(w io.Writer, caller wire.Caller) error {
 	return table.Write(w)
 }
 
+// historyKept is the number of attempts that a server keeps of each record.
+const historyKept = 100
+
 func historyCommand() *cobra.Command {
 	var output string
 	var limit int
@@ -67,7 +70,7 @@ func historyCommand() *cobra.Command {
 		Use:   "history RESOURCE",
 		Short: "Show the latest writes and claims of a guarded record, refused ones too",
 		Long: `Show the latest writes and claims of a guarded record, the newest first, refused ones too.
-The service keeps the last hundred for each record. Writes to your own tables are not in it.
+Writes to your own tables are not in it.
 
 Exit codes: 0, also for a record that was never written; 69 if no server responds; 77 without
 the right to read; 2 for wrong usage.`,
@@ -76,8 +79,11 @@ the right to read; 2 for wrong usage.`,
 	}
 	server := connect(cmd)
 	cli.OutputFlag(cmd, &output)
-	cmd.Flags().IntVar(&limit, "limit", 100, "at most this many, 1 to 1000")
+	cmd.Flags().IntVar(&limit, "limit", historyKept, fmt.Sprintf("at most this many, 1 to %d: a server keeps the last %[1]d of a resource", historyKept))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if limit < 1 || limit > historyKept {
+			return cli.UsageError{Err: fmt.Errorf("--limit is %d: use 1 to %d, which a server keeps", limit, historyKept)}
+		}
 		var page wire.HistoryPage
 		query := url.Values{"resource": {args[0]}, "limit": {strconv.Itoa(limit)}}
 		if err := server.read(cmd.Context(), "/history?"+query.Encode(), &page); err != nil {
@@ -108,7 +114,7 @@ func printAttempts(w io.Writer, attempts []wire.Attempt) error {
 	return table.Write(w)
 }
 
-// read asks for JSON. An error is client.ErrUnavailable in words, a refusal, or wrong usage.
+// read requests JSON. Its error is client.ErrUnavailable in words, a refusal, or a usage error.
 func (c *connection) read(ctx context.Context, path string, into any) error {
 	status, body, err := c.get(ctx, path)
 	switch {
@@ -151,7 +157,7 @@ server does not know you; 2 for wrong usage.`,
 			return show(cmd.OutOrStdout(), kind, data)
 		})
 		if cmd.Context().Err() != nil {
-			err = nil // Ctrl-C
+			err = nil // after Ctrl-C
 		}
 		return err
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/supervise"
 )
 
-// watchdogName is the hidden subcommand that is the watchdog's program.
+// watchdogName is the hidden subcommand that runs the watchdog.
 const watchdogName = "run-watchdog"
 
 type runFlags struct {
@@ -53,7 +53,8 @@ The command's environment has
   FENCING_PROOF         its proof, if the server makes proofs
   FENCELOCK_RESOURCE    the resource
   FENCELOCK_LEASE_ID    the lease id, a secret that controls the lease
-FENCELOCK_BEARER_TOKEN is not passed on, unlike FENCELOCK_BEARER_TOKEN_FILE. For several
+FENCELOCK_BEARER_TOKEN and the server's variables are not passed on, but FENCELOCK_URL,
+FENCELOCK_CONFIG, FENCELOCK_BEARER_TOKEN_FILE and those of certificates are. For several
 resources it has, in place of the first three,
   FENCING_TOKENS        the tokens, as JSON: {"accounts/1":34,"accounts/2":7}
   FENCING_PROOFS        the proofs, likewise
@@ -117,8 +118,8 @@ func (f *runFlags) check(cmd *cobra.Command) error {
 	return err
 }
 
-// timing is how the end of a lease is divided: SIGTERM comes grace and lead
-// before it, SIGKILL lead.
+// timing divides the end of a lease: SIGTERM is sent grace plus lead before the end, and SIGKILL lead
+// before it.
 type timing struct{ grace, lead time.Duration }
 
 func (f *runFlags) timing(ttl time.Duration) (timing, error) {
@@ -133,7 +134,7 @@ func (f *runFlags) timing(ttl time.Duration) (timing, error) {
 	return t, nil
 }
 
-// run takes the lock, or joins the lease of the run around this one, and runs the command.
+// run takes the lock, or joins the lease of an enclosing run, and runs the command.
 func (f *runFlags) run(ctx context.Context, stderr io.Writer, resources, argv []string) error {
 	path, err := f.prepare(resources, argv)
 	if err != nil {
@@ -142,7 +143,7 @@ func (f *runFlags) run(ctx context.Context, stderr io.Writer, resources, argv []
 	return f.hush(f.once(ctx, stderr, resources, path, argv))
 }
 
-// prepare finds the command, and the lease of the run around this one.
+// prepare finds the command's program, and the lease of an enclosing run.
 func (f *runFlags) prepare(resources, argv []string) (path string, err error) {
 	if path, err = lookUp(argv[0]); err == nil {
 		f.outer, err = outerLease(resources, f.slots)
@@ -156,7 +157,7 @@ func (f *runFlags) once(ctx context.Context, stderr io.Writer, resources []strin
 	if err != nil {
 		return err
 	}
-	ctx = context.WithoutCancel(ctx) // signals are the command's from here
+	ctx = context.WithoutCancel(ctx) // from here on, signals are for the command
 	t, err := f.timing(lease.TTL())
 	if err != nil {
 		return errors.Join(err, f.release(ctx, lease))
@@ -168,7 +169,7 @@ func lookUp(name string) (string, error) {
 	path, err := exec.LookPath(name)
 	switch {
 	case err == nil, errors.Is(err, exec.ErrDot):
-		return path, nil // a shell would run ./it as well
+		return path, nil // a shell would run ./it, too
 	case errors.Is(err, syscall.EISDIR):
 		return "", cli.CodeError{Err: fmt.Errorf("%s is a folder, not a command", name), Code: cli.ExitNotRunnable}
 	case errors.Is(err, fs.ErrPermission):
@@ -179,8 +180,8 @@ func lookUp(name string) (string, error) {
 	return "", cli.CodeError{Err: fmt.Errorf("the command %s was not found in PATH", name), Code: cli.ExitNotFound}
 }
 
-// running is a command under its lease. A joined lease is extended here, too: so
-// this run learns until when it is valid.
+// running is a command under its lease. A joined lease is extended here, too, because that tells this run
+// how long it is valid.
 type running struct {
 	*runFlags
 	timing
@@ -193,7 +194,7 @@ func (r *running) say(text string) {
 	if r.quiet {
 		return
 	}
-	_, _ = fmt.Fprintln(r.stderr, "fencelock:", screen.Visible(text)) // the command continues although stderr may be gone
+	_, _ = fmt.Fprintln(r.stderr, "fencelock:", screen.Visible(text)) // the command continues even if stderr is closed
 }
 
 func (r *running) run(ctx context.Context, path string, argv []string) error {
@@ -221,10 +222,10 @@ func (r *running) run(ctx context.Context, path string, argv []string) error {
 	return r.outcome(ctx, result, lost)
 }
 
-// deadline is when the command must be killed.
+// deadline returns when the command must be killed.
 func (r *running) deadline() time.Time { return r.lease.Until().Add(-r.lead) }
 
-// warn says when a tenth of the longest hold is left, if there is one.
+// warn prints a message when a tenth of the maximum hold is left, if there is a maximum.
 func (r *running) warn() (stop func() bool) {
 	longest := r.lease.Wire().MaxHoldRemainingMS
 	if longest == nil {
@@ -238,7 +239,7 @@ func (r *running) warn() (stop func() bool) {
 	}).Stop
 }
 
-// explain says at once why the command gets a SIGTERM.
+// explain prints at once why the command gets a SIGTERM.
 func (r *running) explain(kept context.Context) {
 	<-kept.Done()
 	if lost := context.Cause(kept); errors.Is(lost, client.ErrLeaseLost) {
@@ -254,7 +255,7 @@ func (r *running) explain(kept context.Context) {
 	}
 }
 
-// errEnded: the command was made to end with its lease.
+// errEnded: this process ended the command, because the lease was lost.
 var errEnded = errors.New("the lease was lost, and the command was ended")
 
 func (r *running) outcome(ctx context.Context, result supervise.Result, lost error) error {
@@ -275,17 +276,21 @@ func (r *running) outcome(ctx context.Context, result supervise.Result, lost err
 	return nil
 }
 
-// environmentOf is this process's environment with the lease's variables. A bearer token
-// is this caller's own: the command has the lease id for what it may do.
+// environmentOf returns this process's environment with the lease's variables. It leaves out the bearer
+// token, which belongs to this caller: the lease id is all that the command needs. It also leaves out the
+// server's variables, which contain the database's password and the keys.
 func environmentOf(lease *client.Lease) []string {
+	passed := append(Variables(), varServerCert)
 	env := slices.DeleteFunc(os.Environ(), func(entry string) bool {
 		name, _, _ := strings.Cut(entry, "=")
-		return name == varBearerToken || slices.Contains(allLeaseVariables(), name)
+		ofServer := strings.HasPrefix(name, "FENCELOCK_") && !slices.Contains(passed, name)
+		return ofServer || name == varBearerToken || slices.Contains(allLeaseVariables(), name)
 	})
 	return append(env, leaseVariables(lease)...)
 }
 
-// WatchdogCommand is what fencelock run starts beside the command.
+// WatchdogCommand returns the command of the watchdog that fencelock run starts together with its
+// command.
 func WatchdogCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    watchdogName,

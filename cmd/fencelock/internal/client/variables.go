@@ -14,8 +14,8 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// The variables that fencelock run gives its command. Those of several resources are
-// JSON objects with a member for each resource.
+// The variables that fencelock run sets for its command. Variables for several resources are JSON objects
+// with a field for each resource.
 const (
 	varFencingToken  = "FENCING_TOKEN"
 	varFencingProof  = "FENCING_PROOF"
@@ -25,13 +25,13 @@ const (
 	varLeaseID       = "FENCELOCK_LEASE_ID"
 )
 
-// allLeaseVariables are the names of all that leaseVariables may set. The others are
-// unset: they would describe another lease.
+// allLeaseVariables returns all variables that leaseVariables may set. Those that it does not set are
+// removed, because they would describe another lease.
 func allLeaseVariables() []string {
 	return []string{varFencingToken, varFencingProof, varResource, varFencingTokens, varFencingProofs, varLeaseID}
 }
 
-// leaseVariables describe a lease to a command, as name=value.
+// leaseVariables returns the variables that describe a lease to a command, as name=value.
 func leaseVariables(lease *client.Lease) []string {
 	variables := []string{varLeaseID + "=" + lease.ID()}
 	parts := lease.Parts()
@@ -49,16 +49,16 @@ func leaseVariables(lease *client.Lease) []string {
 		}
 	}
 	if len(proofs) > 0 {
-		text, _ := json.Marshal(proofs) //nolint:errchkjson // texts have no error
+		text, _ := json.Marshal(proofs) //nolint:errchkjson // strings can always be encoded
 		variables = append(variables, varFencingProofs+"="+string(text))
 	}
-	text, _ := json.Marshal(tokens) //nolint:errchkjson // numbers neither
+	text, _ := json.Marshal(tokens) //nolint:errchkjson // and so can numbers
 	return append(variables, varFencingTokens+"="+string(text))
 }
 
-// outerLease is the lease id of the run around this one, if it has the same resources;
-// else "". A run of other resources of which it has some would wait for itself. A run of a
-// slot of a resource joins one that has a slot of it, whichever that is.
+// outerLease returns the lease id of an enclosing run of the same resources, otherwise "". It returns an
+// error if the enclosing run has only some of the resources, because this run would wait for itself. A
+// run for a slot joins an enclosing run that has any slot of the same resource.
 func outerLease(resources []string, slots int) (string, error) {
 	id, outer := os.Getenv(varLeaseID), outerResources()
 	if slots > 0 && len(outer) == 1 {
@@ -79,22 +79,22 @@ func outerLease(resources []string, slots int) (string, error) {
 		varLeaseID, named(outer), named(resources), varLeaseID)}
 }
 
-// outerResources are those of the run around this one, in the order of their names.
+// outerResources returns the resources of the enclosing run, in the order of their names.
 func outerResources() []string {
 	if resource := os.Getenv(varResource); resource != "" {
 		return []string{resource}
 	}
 	var tokens map[string]fencing.Token
-	_ = json.Unmarshal([]byte(os.Getenv(varFencingTokens)), &tokens) // a text that is no lease's has no resources
+	_ = json.Unmarshal([]byte(os.Getenv(varFencingTokens)), &tokens) // a text that describes no lease has no resources
 	return slices.Sorted(maps.Keys(tokens))
 }
 
-// named lists resources in a message.
+// named formats resources for a message.
 func named(resources []string) string {
 	return strings.Join(slices.Sorted(slices.Values(resources)), ", ")
 }
 
-// resourcesOf lists the resources of a lease in a message.
+// resourcesOf formats the resources of a lease for a message.
 func resourcesOf(lease *client.Lease) string {
 	var resources []string
 	for _, p := range lease.Parts() {

@@ -16,18 +16,17 @@ import (
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/screen"
 )
 
-// watcher repeats a list. Where it cannot get one, it says that the state is unknown, and
-// repeats.
+// watcher lists again and again. If a list fails, it prints that the state is unknown, and continues.
 type watcher struct {
 	out      io.Writer
 	json     bool
-	terminal *os.File // that is redrawn; nil for none
+	terminal *os.File // the terminal that is redrawn; nil if the output is not a terminal
 	known    heldLocks
-	at       time.Time // of known; zero for never
+	at       time.Time // when known was read; zero for never
 	frames   int
 }
 
-// follow lists the locks until ctx ends, or the caller is denied to.
+// follow lists the locks until ctx ends, or until the service denies access.
 func (l listing) follow(ctx context.Context, locks *client.Client, out io.Writer) error {
 	w := &watcher{out: out, json: l.output == "json"}
 	if cli.IsTerminal(out) && !w.json {
@@ -58,8 +57,8 @@ func (l listing) follow(ctx context.Context, locks *client.Client, out io.Writer
 	}
 }
 
-// show writes one frame, at once so that it does not flicker. unknown says why the state
-// is not known; nil if it is.
+// show writes one frame, in a single write so that it does not flicker. If unknown is not nil, the frame
+// says why the state is unknown.
 func (w *watcher) show(unknown error) error {
 	defer func() { w.frames++ }()
 	var text []byte
@@ -86,7 +85,7 @@ func (w *watcher) end() {
 	}
 }
 
-// printLine prints v as one line of JSON, or an object that says why it is unknown.
+// printLine prints v as one line of JSON, or an object that says why the state is unknown.
 func printLine(out io.Writer, v any, unknown error) error {
 	if unknown != nil {
 		v = map[string]string{"state": "unknown", "reason": unknown.Error()}
@@ -101,7 +100,7 @@ func printLine(out io.Writer, v any, unknown error) error {
 	return err
 }
 
-// next is a frame that follows the previous one.
+// next returns the frame that follows the previous one.
 func (w *watcher) next(unknown error) ([]byte, error) {
 	var b bytes.Buffer
 	if w.frames > 0 {
@@ -118,7 +117,7 @@ func (w *watcher) next(unknown error) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// The control sequences of a terminal that redraw uses.
+// The terminal control sequences that redraw uses.
 const (
 	clearScreen  = "\x1b[2J"
 	toTopLeft    = "\x1b[H"
@@ -127,11 +126,11 @@ const (
 	dim, undimed = "\x1b[2m", "\x1b[22m"
 )
 
-// redraw is a frame in place of the previous one: never wider or higher than the
-// terminal, the header above what there is room for, and what is missing counted below.
+// redraw returns a frame that replaces the previous one. It is never wider or higher than the terminal.
+// The header comes first, and a last line counts the rows for which there was no room.
 func (w *watcher) redraw(unknown error) []byte {
 	width, height := screen.Size(w.terminal)
-	lines := w.rows(width-1, height, unknown) // what a terminal does behind its last column differs
+	lines := w.rows(width-1, height, unknown) // terminals differ in what they do after the last column
 	var b bytes.Buffer
 	if w.frames == 0 {
 		b.WriteString(clearScreen)
@@ -147,7 +146,7 @@ func (w *watcher) redraw(unknown error) []byte {
 	return b.Bytes()
 }
 
-// rows are the lines of a frame.
+// rows returns the lines of a frame.
 func (w *watcher) rows(width, height int, unknown error) []string {
 	var notes []string
 	if unknown != nil {
@@ -171,7 +170,7 @@ func (w *watcher) rows(width, height int, unknown error) []string {
 	return append(notes, list...)
 }
 
-// list is the table in at most height lines.
+// list returns the table in at most height lines.
 func (w *watcher) list(width, height int) []string {
 	if height <= 0 {
 		return nil
@@ -187,7 +186,7 @@ func (w *watcher) list(width, height int) []string {
 	return append(lines[:shown:shown], screen.Cut(fmt.Sprintf("… and %d more: a longer PREFIX lists fewer", len(lines)-shown), width))[:height]
 }
 
-// wrapped breaks a text into lines of at most width cells, at spaces where it can.
+// wrapped breaks a text into lines of at most width cells, at spaces if possible.
 func wrapped(text string, width int) (lines []string) {
 	line := ""
 	for word := range strings.FieldsSeq(screen.Visible(text)) {

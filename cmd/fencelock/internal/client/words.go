@@ -18,7 +18,7 @@ import (
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 )
 
-// plain puts an error of the service, or of the way to it, into words.
+// plain describes an error of the service, or of the connection to it, in words.
 func plain(err error) error {
 	problem, refused := errors.AsType[*client.ProblemError](err)
 	switch _, said := errors.AsType[cli.PlainError](err); {
@@ -33,16 +33,32 @@ func plain(err error) error {
 		return cli.PlainError{Cause: err, Text: "no server responds: " + cmp.Or(reason, "the service is unavailable") + whereElse}
 	}
 	if failed, ok := errors.AsType[*client.Error](err); ok { // the command names the operation already
-		return cli.PlainError{Text: strings.TrimPrefix(failed.Err.Error(), "client: "), Cause: err}
+		return cli.PlainError{Text: optionsAsFlags(strings.TrimPrefix(failed.Err.Error(), "client: ")), Cause: err}
 	}
 	return err
 }
 
-// whereElse is what to do about a server that does not answer.
+// optionsAsFlags names the flags in place of the options of package client, which checks them
+// before it sends anything.
+func optionsAsFlags(text string) string {
+	return option.ReplaceAllStringFunc(text, func(found string) string {
+		m := option.FindStringSubmatch(found)
+		return flagOf[m[1]] + " " + m[2]
+	})
+}
+
+var (
+	option = regexp.MustCompile(`\b(TTL|Slots|MinHold|MaxHold|Wait|Patience)\(([^)]*)\)`)
+	flagOf = map[string]string{
+		"TTL": "--ttl", "Slots": "--slots", "MinHold": "--min-hold", "MaxHold": "--max-hold", "Wait": "--wait", "Patience": "--patience",
+	}
+)
+
+// whereElse returns advice for a server that does not respond.
 const whereElse = ". Start one with fencelock serve, or name another address with --url or " + varURL
 
-// problemInWords says what the service refused, and what to do. The service's own detail
-// names what it is about.
+// problemInWords describes a refusal by the service, and what to do. The service's detail names the
+// subject.
 func problemInWords(p *client.ProblemError) string {
 	detail := cmp.Or(p.Detail, lowerFirst(p.Title))
 	switch {
@@ -66,14 +82,14 @@ func problemInWords(p *client.ProblemError) string {
 	return detail
 }
 
-// refusedAs says whether the service refused with this kind of problem.
+// refusedAs reports whether the service refused with this kind of problem.
 func refusedAs(err error, kind string) bool {
 	problem, ok := errors.AsType[*client.ProblemError](err)
 	return ok && problem.Kind() == kind
 }
 
-// misdirected says whether the address is wrong: no server of fencelock is there, or there
-// is nothing at the path. That is not a response to a question about a lock.
+// misdirected reports whether the address is wrong: another server responded, or fencelock has nothing at
+// the path. Such a response says nothing about a lock.
 func misdirected(p *client.ProblemError) bool {
 	foreign := !strings.HasPrefix(p.Type, wire.ProblemPrefix)
 	return foreign && p.Status < http.StatusInternalServerError && !errors.Is(p, client.ErrDenied) || p.Kind() == "not-found" || p.Kind() == "method-not-allowed" || p.Kind() == "host-not-served"
@@ -86,7 +102,7 @@ func lowerFirst(text string) string {
 	return strings.ToLower(text[:1]) + text[1:]
 }
 
-// fieldsAsFlags names the flags that set the fields of a request, and what sets the limits.
+// fieldsAsFlags names the flags that set the fields of a request, and the variables that set the limits.
 func fieldsAsFlags(detail string) string {
 	if m := ttlLimits.FindStringSubmatch(detail); m != nil {
 		least, _ := strconv.ParseInt(m[1], 10, 64)
@@ -104,15 +120,15 @@ func fieldsAsFlags(detail string) string {
 	).Replace(detail)
 }
 
-// ttlLimits is what the server says of a TTL out of its bounds.
+// ttlLimits returns the server's limits in its refusal of a TTL.
 var ttlLimits = regexp.MustCompile(`^ttl_ms must be a whole number from (\d+) to (\d+)(: the store .*)?$`)
 
-// withoutAdvice is an error of the way to the service in words, without what to do.
+// withoutAdvice describes a connection error in words, without what to do.
 func withoutAdvice(err error) string {
 	return strings.TrimSuffix(plain(err).Error(), whereElse)
 }
 
-// explaining is a transport whose errors say in words what happened at which server.
+// explaining is a transport whose errors describe what happened, and at which server.
 type explaining struct{ *http.Transport }
 
 func (t explaining) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -123,15 +139,15 @@ func (t explaining) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// newTransport is for one command: it speaks HTTP/1.1 only, as the client's own does.
+// newTransport makes the transport of one command. It speaks only HTTP/1.1, like the client's own
+// transport.
 func newTransport(config *tls.Config) explaining {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	return explaining{&http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, Protocols: protocols}}
 }
 
-// tlsAdvice is what to do about a TLS connection that was refused here or there; "" for
-// other errors.
+// tlsAdvice returns what to do about a TLS connection that either side refused; "" for other errors.
 func tlsAdvice(err error) string {
 	if _, untrusted := errors.AsType[x509.UnknownAuthorityError](err); untrusted {
 		return ": set --ca-file or " + varCAFile

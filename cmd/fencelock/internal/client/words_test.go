@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/client"
 	"github.com/fencelock/fencelock/lockcore"
 )
 
@@ -21,4 +22,24 @@ func TestTTLLimitsNameTheFlag(t *testing.T) {
 			t.Errorf("%v gives %q, want %q", err, fieldsAsFlags(bad.Error()), wants)
 		}
 	}
+}
+
+// What package client refuses names its options; a command has flags.
+func TestOptionsAsFlags(t *testing.T) {
+	_, err := unreachable(t).Acquire(t.Context(), "r", client.TTL(time.Millisecond), client.MinHold(time.Second))
+	if err == nil {
+		t.Fatal("it was sent")
+	}
+	if got, want := plain(err).Error(), "invalid request: --ttl 1ms must be 100ms to 24h0m0s, or 0 for the service's"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+func unreachable(t *testing.T) *client.Client {
+	t.Helper()
+	c, err := client.New([]string{"http://127.0.0.1:9"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }

@@ -16,23 +16,14 @@ import (
 )
 
 const (
-	maxWaiters = 1_000_000
-	maxRecords = 1_000_000_000
-
-	maxRecordBytes = 1 << 40
-
-	maxPrefixes = 20 // each is a series of every metric of locks
+	maxPrefixes = 20 // each prefix adds a series to every lock metric
 )
 
-// check examines the values, each and against the others, and fills in the defaults
-// that depend on others.
+// check checks the values, alone and in combination, and sets the defaults that depend on other values.
 func (p *problems) check(c *Config) {
+	p.checkTags(c)
 	p.address("FENCELOCK_LISTEN", c.Listen, c)
 	p.address("FENCELOCK_ADMIN_LISTEN", c.AdminListen, c)
-	p.oneOf("FENCELOCK_BOOTSTRAP", c.Bootstrap, "new")
-	p.oneOf("FENCELOCK_RECOVERY", c.Recovery, "auto", "manual")
-	p.oneOf("FENCELOCK_TRACING", c.Tracing, "off", "otlp")
-	p.oneOf("FENCELOCK_LOG_FORMAT", c.LogFormat, "text", "json")
 	var err error
 	if c.RedisSets, err = redisSets(c.RedisAddrs); err != nil {
 		p.refuse("FENCELOCK_REDIS_ADDRS", err.Error())
@@ -45,15 +36,6 @@ func (p *problems) check(c *Config) {
 	p.store(c)
 	if c.DatabaseURL != "" && !isPostgres(c.DatabaseURL) && !strings.HasPrefix(c.DatabaseURL, "mysql://") {
 		p.refuse("FENCELOCK_DATABASE_URL", mustBePostgres+", or mysql://user:password@host:3306/database")
-	}
-	if c.MaxWaiters < 1 || c.MaxWaiters > maxWaiters {
-		p.refuse("FENCELOCK_MAX_WAITERS", fmt.Sprintf("must be a whole number from 1 to %d", maxWaiters))
-	}
-	if c.MaxRecords < 1 || c.MaxRecords > maxRecords {
-		p.refuse("FENCELOCK_MAX_RECORDS", fmt.Sprintf("must be a whole number from 1 to %d", maxRecords))
-	}
-	if c.MaxRecordBytes < 1 || c.MaxRecordBytes > maxRecordBytes {
-		p.refuse("FENCELOCK_MAX_RECORD_BYTES", fmt.Sprintf("must be a whole number from 1 to %d", maxRecordBytes))
 	}
 	if c.ProofRequired && c.ProofKeyFile == "" {
 		p.refuse("FENCELOCK_PROOF_REQUIRED", "needs FENCELOCK_PROOF_KEY_FILE, with the keys that verify the proofs")
@@ -69,15 +51,15 @@ func (p *problems) check(c *Config) {
 
 const mustBePostgres = "must be a URL such as postgres://user:password@host:5432/database" //nolint:gosec // an example
 
-// isPostgres looks at the scheme alone: a URL of several hosts is none to url.Parse.
+// isPostgres checks only the scheme, because url.Parse rejects a URL with several hosts.
 func isPostgres(text string) bool {
 	return strings.HasPrefix(text, "postgres://") || strings.HasPrefix(text, "postgresql://")
 }
 
 const mustBeStore = mustBePostgres + ", or zookeeper://user:password@a:2181,b:2181,c:2181/path, or etcd://a:2379,b:2379,c:2379/prefix (etcds:// for TLS)"
 
-// isStore tells the schemes. A new one also goes to engine.go of backend and to databases() of
-// check, which take every other one for Postgres.
+// isStore reports whether the text has a store's scheme. A new scheme must also be added to engine.go in
+// package backend and to databases() in package check, which treat unknown schemes as Postgres.
 func isStore(text string) bool {
 	return isPostgres(text) || strings.HasPrefix(text, "zookeeper://") || isEtcd(text)
 }
@@ -86,7 +68,7 @@ func isEtcd(text string) bool {
 	return strings.HasPrefix(text, "etcd://") || strings.HasPrefix(text, "etcds://")
 }
 
-// store checks where the locks are: in one place.
+// store checks that the locks are configured to be in exactly one place.
 func (p *problems) store(c *Config) {
 	switch {
 	case c.Store == "":
@@ -96,12 +78,6 @@ func (p *problems) store(c *Config) {
 		p.refuse("FENCELOCK_STORE", "and FENCELOCK_REDIS_ADDRS are two places for the locks: set one of them")
 	case given("FENCELOCK_DATA"):
 		p.refuse("FENCELOCK_STORE", "and FENCELOCK_DATA are two places for the locks: set one of them")
-	}
-}
-
-func (p *problems) oneOf(name, value string, allowed ...string) {
-	if value != "" && !slices.Contains(allowed, value) {
-		p.refuse(name, "must be "+strings.Join(allowed, " or "))
 	}
 }
 
@@ -116,7 +92,7 @@ func (p *problems) address(name, address string, c *Config) {
 	}
 }
 
-// OnLoopback says whether only this machine reaches a host:port.
+// OnLoopback reports whether only this machine can reach a host:port.
 func OnLoopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	return err == nil && loopback(host)
@@ -145,11 +121,11 @@ func (p *problems) hosts(list []string) {
 	}
 }
 
-// storeMinTTL is the shortest TTL where FENCELOCK_STORE keeps the locks: half of it is many
-// times what a commit over the network takes, and leaves some for a pause of a disk.
+// storeMinTTL is the shortest TTL if the locks are in FENCELOCK_STORE. Half of it is many times as long
+// as a commit over the network, and leaves time for a pause of the disk.
 const storeMinTTL = 250 * time.Millisecond
 
-// MinTTL is the shortest TTL that the service takes.
+// MinTTL returns the shortest TTL that the service accepts.
 func (c Config) MinTTL() time.Duration {
 	if c.Store != "" {
 		return storeMinTTL
@@ -168,7 +144,7 @@ func (p *problems) durations(c *Config) {
 	}
 	p.between("FENCELOCK_DEFAULT_TTL", c.DefaultTTL, least, c.MaxTTL)
 	usual, longest := 2*time.Second, c.MaxTTL/2
-	if c.RedisAddrs != "" { // the other nodes decide without a late one
+	if c.RedisAddrs != "" { // with several nodes, the others decide without a late one
 		usual, longest = time.Second, c.MaxTTL/10
 	}
 	if !given("FENCELOCK_NODE_TIMEOUT") {
@@ -182,7 +158,7 @@ func (p *problems) durations(c *Config) {
 	}
 }
 
-// between refuses a duration that is out of bounds, or finer than milliseconds.
+// between refuses a duration that is out of bounds, or has fractions of a millisecond.
 func (p *problems) between(name string, d, least, most time.Duration) bool {
 	if d < least || d > most || d%time.Millisecond != 0 {
 		p.refuse(name, fmt.Sprintf("must be a duration such as 250ms or 30s, in whole milliseconds, from %s to %s", least, most))
@@ -221,7 +197,8 @@ func (p *problems) tls(c *Config) {
 	}
 }
 
-// redisSets reads sets of nodes. Its errors repeat no address, which may hold a password.
+// redisSets parses sets of nodes. Its errors contain no address, because an address may contain a
+// password.
 func redisSets(text string) (sets [][]string, err error) {
 	if text == "" {
 		return nil, nil
@@ -245,8 +222,8 @@ func redisSets(text string) (sets [][]string, err error) {
 
 var shortAddress = regexp.MustCompile(`^[^/@?#]+:\d+(/\d+)?$`)
 
-// redisURL makes a URL of host:port or host:port/database, which is how /readyz
-// names nodes. A URL stays as it is.
+// redisURL makes a URL from host:port or host:port/database, the form in which /readyz names nodes. It
+// does not change a URL.
 func redisURL(address string) (string, error) {
 	text := address
 	if shortAddress.MatchString(address) {

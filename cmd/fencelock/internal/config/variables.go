@@ -10,16 +10,24 @@ import (
 )
 
 // Variable documents one variable of the configuration.
-type Variable struct{ Name, Default, Meaning string }
+type Variable struct {
+	Name, Default, Meaning string
+	Group                  string // the heading on the reference page
+	Secret                 bool   // its value is never shown
+}
 
-// Variables lists the configuration in the order of its fields. envconfig has a list
-// too, but a template writes it, for which the linker keeps every method of the
-// program; a test compares the two.
+// Variables lists the configuration in the order of its fields. envconfig can print such a list too, but
+// only with a template, for which the linker keeps every method of the program. A test compares the two
+// lists.
 func Variables() []Variable {
 	var list []Variable
 	for field := range reflect.TypeFor[Config]().Fields() {
 		if field.Tag.Get("ignored") != "true" {
-			list = append(list, Variable{Name: variable(field.Name), Default: field.Tag.Get("default"), Meaning: field.Tag.Get("desc")})
+			v := Variable{Name: variable(field.Name), Default: field.Tag.Get("default"), Meaning: field.Tag.Get("desc"), Group: field.Tag.Get("group")}
+			if v.Secret = field.Tag.Get("secret") == "true"; v.Secret {
+				v.Meaning += " Secret."
+			}
+			list = append(list, v)
 		}
 	}
 	return list
@@ -27,18 +35,34 @@ func Variables() []Variable {
 
 var wordStart = regexp.MustCompile(`([a-z])([A-Z])|([A-Z])([A-Z][a-z])`)
 
-// variable names a field's variable as split_words does: OIDCClaim is FENCELOCK_OIDC_CLAIM.
+// variable returns a field's variable as split_words does: OIDCClaim is FENCELOCK_OIDC_CLAIM.
 func variable(field string) string {
 	return prefix + "_" + strings.ToUpper(wordStart.ReplaceAllString(field, "${1}${3}_${2}${4}"))
 }
 
-// DefaultOf is the default of a variable.
+// checkTags refuses values that the tags oneof and range exclude.
+func (p *problems) checkTags(c *Config) {
+	for field, value := range reflect.ValueOf(c).Elem().Fields() {
+		if text := field.Tag.Get("oneof"); text != "" {
+			allowed := strings.Fields(text)
+			if chosen := value.String(); chosen != "" && !slices.Contains(allowed, chosen) {
+				p.refuse(variable(field.Name), "must be "+strings.Join(allowed, " or "))
+			}
+		}
+		var least, most int64
+		if n, _ := fmt.Sscan(field.Tag.Get("range"), &least, &most); n == 2 && (value.Int() < least || value.Int() > most) {
+			p.refuse(variable(field.Name), fmt.Sprintf("must be a whole number from %d to %d", least, most))
+		}
+	}
+}
+
+// DefaultOf returns the default of a variable.
 func DefaultOf(name string) string {
 	list := Variables()
 	return list[slices.IndexFunc(list, func(v Variable) bool { return v.Name == name })].Default
 }
 
-// Help is the configuration for --help.
+// Help returns the description of the configuration for --help.
 func Help() string {
 	var b strings.Builder
 	b.WriteString("Configuration (environment; durations in Go's form, 30s):\n")
@@ -53,7 +77,7 @@ func Help() string {
 	return b.String()
 }
 
-// wrap breaks text into lines of about width, each begun by indent.
+// wrap breaks text into lines of about width, each of which begins with indent.
 func wrap(text, indent string, width int) string {
 	var b strings.Builder
 	column := width
@@ -71,13 +95,12 @@ func wrap(text, indent string, width int) string {
 	return b.String()
 }
 
-// Misspelt is a variable with our prefix that has no meaning, and the most similar
-// one that has.
+// Misspelt is an unknown variable with our prefix, and the most similar known variable.
 type Misspelt struct{ Name, Closest string }
 
-// MisspeltVariables looks for typing mistakes in the environment; others are the
-// variables that mean something to the commands. Kubernetes sets variables of the
-// same prefix for a service called fencelock: those are skipped.
+// MisspeltVariables looks for misspelt variables in the environment. others are variables that other
+// commands read. It skips the variables with the same prefix that Kubernetes sets for a service called
+// fencelock.
 func MisspeltVariables(others []string) (found []Misspelt) {
 	known := slices.Clone(others)
 	for _, v := range Variables() {

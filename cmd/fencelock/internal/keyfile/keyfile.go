@@ -1,4 +1,4 @@
-// Package keyfile reads files of keys, such as FENCELOCK_PROOF_KEY_FILE names.
+// Package keyfile reads files of keys, such as the file in FENCELOCK_PROOF_KEY_FILE.
 package keyfile
 
 import (

@@ -17,10 +17,10 @@ import (
 	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
-// bootstrap is what the operator asked for.
+// bootstrap has the options of the command.
 type bootstrap struct {
 	isNew, force, yes bool
-	timeout           time.Duration // 0 for one that fits the configuration
+	timeout           time.Duration // 0 for a time that fits the configuration
 }
 
 func bootstrapCommand() *cobra.Command {
@@ -84,7 +84,7 @@ func (f bootstrap) run(cmd *cobra.Command, t clusterTool) error {
 	return err
 }
 
-// confirm shows what --force does to this cluster, and asks.
+// confirm shows the effect of --force on this cluster, and asks the operator to confirm it.
 func (f bootstrap) confirm(cmd *cobra.Command, t clusterTool) error {
 	var status lockcore.ClusterStatus
 	ctx, cancel := context.WithTimeout(cmd.Context(), clusterLook)

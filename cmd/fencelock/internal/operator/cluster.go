@@ -23,15 +23,15 @@ import (
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
-// The pace of the commands that work on a cluster.
+// The times of the commands that work on a cluster.
 const (
-	clusterLook   = 2 * time.Second        // to tell which nodes answer
+	clusterLook   = 2 * time.Second        // how long nodes may take to respond
 	clusterPause  = 100 * time.Millisecond // between two looks at the status
-	clusterSettle = time.Second            // for the status to stay as it is
-	clusterRemind = 15 * time.Second       // between two reminders of how long it still takes
+	clusterSettle = time.Second            // how long the status must stay unchanged
+	clusterRemind = 15 * time.Second       // between two messages about the remaining time
 )
 
-// clusterTool is a command that works on the nodes of the configuration.
+// clusterTool is a command that works on the configured nodes.
 type clusterTool struct {
 	cfg           config.Config
 	out           io.Writer
@@ -45,7 +45,7 @@ func newClusterTool(cmd *cobra.Command, cfg config.Config) clusterTool {
 	return clusterTool{cfg: cfg, out: out, logger: logger, audit: logging.NewAudit(cfg, out).With(slog.String("identity", operator()))}
 }
 
-// operator is the login name of the user who runs the program, else the number.
+// operator returns the login name of the user who runs the program, or else the user's number.
 func operator() string {
 	if who, err := user.Current(); err == nil {
 		return who.Username
@@ -53,7 +53,7 @@ func operator() string {
 	return strconv.Itoa(os.Getuid())
 }
 
-// withoutStates is a log without the nodes' states, which the progress shows.
+// withoutStates is a log handler that drops the nodes' states, because the progress shows them.
 type withoutStates struct{ slog.Handler }
 
 func (h withoutStates) Handle(ctx context.Context, r slog.Record) error {
@@ -63,7 +63,7 @@ func (h withoutStates) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// record writes to the audit log how an act ended.
+// record writes the result of an act to the audit log.
 func (t clusterTool) record(act string, err error, details ...slog.Attr) {
 	result := "done"
 	if err != nil {
@@ -72,10 +72,10 @@ func (t clusterTool) record(act string, err error, details ...slog.Attr) {
 	t.audit.LogAttrs(context.Background(), slog.LevelInfo, "audit", append([]slog.Attr{slog.String("act", act), slog.String("result", result)}, details...)...)
 }
 
-// watching is the Locker's configuration of a tool that changes nothing by itself.
+// watching configures a Locker that changes nothing by itself.
 func watching(c *sets.Config) { c.Watching, c.New = true, false }
 
-// with runs a Locker over the nodes for as long as act takes.
+// with runs a Locker over the nodes while act runs.
 func (t clusterTool) with(ctx context.Context, change func(*sets.Config), act func(*sets.Locker) error) (err error) {
 	b, err := backend.Open(ctx, t.cfg, backend.Options{Logger: t.logger, Audit: t.audit, Registry: prometheus.NewRegistry(), Tool: change})
 	if err != nil {
@@ -95,13 +95,13 @@ func (t clusterTool) with(ctx context.Context, change func(*sets.Config), act fu
 	return act(b.Locker)
 }
 
-// await waits until the status is done for a moment, so that each node was looked at, or
-// until ctx ends, which is not a failure if a quorum may vote by then.
+// await waits until done has been true for a moment, so that each node was observed, or until ctx ends.
+// The end of ctx is not an error if a quorum may vote by then.
 func (t clusterTool) await(ctx context.Context, status func() lockcore.ClusterStatus, done func(lockcore.ClusterStatus) bool) error {
 	p := progress{out: t.out, shown: make(map[string]lockcore.NodeState), remind: time.Now().Add(clusterRemind)}
 	tick := time.NewTicker(clusterPause)
 	defer tick.Stop()
-	var since time.Time // when it was first seen done; a busy machine may be late between any two lines
+	var since time.Time // when done became true; on a busy machine, time may pass between any two lines
 	for ctx.Err() == nil {
 		s := status()
 		p.show(s)
@@ -121,10 +121,11 @@ func (t clusterTool) await(ctx context.Context, status func() lockcore.ClusterSt
 	return p.end(status())
 }
 
-// ready: a quorum may vote. A quarantine lasts longer than an operator waits.
+// ready reports whether a quorum may vote. It does not require the end of a quarantine, which is longer
+// than an operator waits.
 func ready(s lockcore.ClusterStatus) bool { return s.Ready }
 
-// complete: and no reachable node is in quarantine.
+// complete reports whether a quorum may vote and no reachable node is in quarantine.
 func complete(s lockcore.ClusterStatus) bool {
 	for _, n := range s.Nodes {
 		if n.State == lockcore.NodeQuarantined {
@@ -134,7 +135,7 @@ func complete(s lockcore.ClusterStatus) bool {
 	return s.Ready
 }
 
-// progress shows what changes, and every clusterRemind how long it still takes.
+// progress prints changes, and after every clusterRemind the remaining time.
 type progress struct {
 	out    io.Writer
 	shown  map[string]lockcore.NodeState
@@ -153,10 +154,10 @@ func (p *progress) show(s lockcore.ClusterStatus) {
 		case shown && known == n.State && (!again || n.State == lockcore.NodeVoting):
 			continue
 		case !shown && n.State == lockcore.NodeUnreachable && n.Since < clusterLook && !again:
-			continue // it may not have been looked at yet
+			continue // it may not have been observed yet
 		}
 		p.shown[n.Name] = n.State
-		_, _ = fmt.Fprintf(p.out, "%s  %s\n", n.Name, screen.Visible(describe(n))) // the work continues although stderr may be gone
+		_, _ = fmt.Fprintf(p.out, "%s  %s\n", n.Name, screen.Visible(describe(n))) // the work continues even if stderr is closed
 	}
 	if s.Reason != p.reason && len(p.shown) == len(s.Nodes) {
 		p.reason = s.Reason

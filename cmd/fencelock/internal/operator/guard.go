@@ -23,10 +23,10 @@ import (
 	"github.com/fencelock/fencelock/storage/pgguard"
 )
 
-// guardTimeout bounds the tools that change a database, waiting for others included.
+// guardTimeout bounds the commands that change a database, including their wait for other sessions.
 const guardTimeout = time.Minute
 
-// GuardCommand has the tools for the guard in an application's own Postgres or MariaDB.
+// GuardCommand returns the commands for the guard in an application's own Postgres or MariaDB.
 func GuardCommand() *cobra.Command {
 	guard := &cobra.Command{
 		Use:   "guard",
@@ -232,7 +232,7 @@ func onGuardDatabase(ctx context.Context, url string, do func(context.Context, s
 	return err
 }
 
-// guardURL is the flag's URL, or the one that the service would use.
+// guardURL returns the flag's URL, or else the URL that the service would use.
 func guardURL(flag string) (string, error) {
 	if flag != "" {
 		return flag, nil

@@ -13,8 +13,8 @@ import (
 	"github.com/fencelock/fencelock/storage/mysqlguard"
 )
 
-// mariaStatus prints the status of the guard in a MariaDB, which counts refusals for the
-// database and not for each table.
+// mariaStatus prints the status of the guard in a MariaDB. It counts refusals for the whole database, not
+// for each table.
 func mariaStatus(ctx context.Context, w io.Writer, url, output string) error {
 	status, err := mysqlguard.ReadStatus(ctx, url)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
-// rotateTimeout is how long a quorum may take to answer.
+// rotateTimeout is how long a quorum may take to respond.
 const rotateTimeout = 15 * time.Second
 
 func secretCommand() *cobra.Command {

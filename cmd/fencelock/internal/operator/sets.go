@@ -17,10 +17,10 @@ import (
 	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
-// The pace of a change: how long it may take in all, and how long a server that was
-// stopped, whose last heartbeat lives for 3 s, still counts as running.
+// How long a change may take, and how long a stopped server still counts as running: its last heartbeat
+// lives for 3 s.
 const (
-	setsTimeout   = time.Minute
+	setsTimeout   = 10 * time.Minute // a million locks take half a minute, on a busy machine several
 	serversSettle = 4 * time.Second
 )
 
@@ -32,34 +32,40 @@ func setsCommand() *cobra.Command {
 FENCELOCK_REDIS_NEXT_ADDRS all the sets that should exist in the end; a set that stays keeps its nodes.
 First restart every server with both variables. When the change is complete, restart every server with
 only the new sets, in FENCELOCK_REDIS_ADDRS. From "sets apply" on, a server without the next sets grants
-nothing. "sets status" prints the next command. docs/how-to/upgrade.md has the steps.`,
+nothing. "sets status" prints the next command. docs/how-to/change-nodes.md has the steps.`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(
-		(&setsAct{name: "plan", act: (*setsAct).plan}).command("Show which share of the resources moves, and what is next", `Show the current and the next node sets, which share of the resources moves between which sets, and
-what to do next. It changes nothing.`),
+		(&setsAct{name: "plan", act: (*setsAct).plan}).command("Show which share of the resources moves, and what is next", `Show the current and the next node sets, which share of the resources moves between which sets, how
+many locks are copied and how long that takes, and what to do next. It changes nothing.`),
 		(&setsAct{name: "status", act: (*setsAct).status}).command("Show which sets are in force, how far a change has come, and what it waits for", `Show by which map the nodes of each set vote, what a change waits for, and the next command. Without
 FENCELOCK_REDIS_NEXT_ADDRS it shows whether the sets of FENCELOCK_REDIS_ADDRS are in force. It changes
 nothing.`),
-		(&setsAct{name: "apply", act: (*setsAct).apply, changes: true}).command("Put the next node sets in force, or continue an interrupted change", `Put the next node sets in force, or continue an interrupted change. Leases that move keep their ids and
-tokens. Requests for resources that move wait while their locks are copied, for as long as reading all
-locks takes; all others continue. Every set needs a quorum, and every running server needs both maps.`),
+		(&setsAct{name: "apply", act: (*setsAct).apply, changes: true}).command("Put the next node sets in force, or continue an interrupted change", `Put the next node sets in force, or continue an interrupted change: run it again, as it was, whenever it
+was stopped. Leases that move keep their ids and tokens. Requests for resources that move wait while
+their locks are copied, for as long as reading all locks takes; all others continue. Every set needs a
+quorum, and every running server needs both maps.
+
+It shows on stderr what it does. On a terminal it shows the plan first, and asks.`),
 		(&setsAct{name: "revert", act: (*setsAct).revert, changes: true}).command("Take back a change", `Take back a change that was interrupted, that a lost set blocks, or that is complete. A decided change is
 completed first; then the opposite change follows.`),
 	)
 	return cmd
 }
 
-// setsAct is one of the commands below "sets".
+// setsAct is one of the subcommands of "sets".
 type setsAct struct {
 	name    string
 	act     func(*setsAct, context.Context, *sets.Locker) error
 	changes bool
-	output  string // of what changes nothing
+	output  string // the output format of subcommands that change nothing
 	from    int64
 	force   bool
+	dryRun  bool
+	yes     bool
 
+	cmd  *cobra.Command
 	tool clusterTool
 	out  io.Writer
 }
@@ -73,8 +79,12 @@ func (a *setsAct) command(short, long string) *cobra.Command {
 	if !a.changes {
 		cli.OutputFlag(cmd, &a.output)
 	}
+	if a.name == "apply" {
+		cmd.Flags().BoolVar(&a.dryRun, "dry-run", false, "show what would happen, as \"sets plan\" does, and change nothing")
+		cmd.Flags().BoolVar(&a.yes, "yes", false, "don't ask for confirmation on a terminal")
+	}
 	if a.changes {
-		cmd.Flags().Int64Var(&a.from, "from", 0, "the generation of the maps that the change starts from, as \"sets status\" prints it; at any other it changes nothing")
+		cmd.Flags().Int64Var(&a.from, "from", 0, "the generation of the maps that the change starts from, as \"sets status\" prints it; at any other no change is begun")
 		cmd.Flags().BoolVar(&a.force, "force", false, "continue without the servers that don't know the maps: from then on those grant and extend nothing")
 	}
 	return cmd
@@ -90,7 +100,14 @@ func (a *setsAct) run(cmd *cobra.Command) error {
 	case cfg.RedisNextSets == nil && a.name != "status":
 		return cli.UsageError{Err: errors.New("FENCELOCK_REDIS_NEXT_ADDRS is not set: it names the node sets that should exist after the change")}
 	}
-	a.tool, a.out = newClusterTool(cmd, cfg), cmd.OutOrStdout()
+	a.cmd, a.tool, a.out = cmd, newClusterTool(cmd, cfg), cmd.OutOrStdout()
+	if a.dryRun {
+		a.act, a.changes = (*setsAct).plan, false
+	} else if a.name == "apply" && !a.yes && cli.IsTerminal(cmd.InOrStdin()) {
+		if err := a.confirm(); err != nil {
+			return err
+		}
+	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), setsTimeout)
 	defer cancel()
 	err = a.with(ctx, a.tool, func(l *sets.Locker) error { return a.act(a, ctx, l) })
@@ -103,9 +120,23 @@ func (a *setsAct) run(cmd *cobra.Command) error {
 	return err
 }
 
-// with calls act with a Locker that has looked at all nodes.
+// confirm shows the plan, and asks the user before anything is changed.
+func (a *setsAct) confirm() error {
+	ctx, cancel := context.WithTimeout(a.cmd.Context(), setsTimeout)
+	defer cancel()
+	if err := a.with(ctx, a.tool, func(l *sets.Locker) error { return a.plan(ctx, l) }); err != nil {
+		return err
+	}
+	return cli.Confirm(a.cmd, "apply")
+}
+
+// with calls act with a Locker that has observed all nodes, and shows the Locker's progress.
 func (a *setsAct) with(ctx context.Context, tool clusterTool, act func(*sets.Locker) error) error {
-	return tool.with(ctx, watching, func(l *sets.Locker) error {
+	change := func(c *sets.Config) {
+		watching(c)
+		c.Progress = func(step string) { _, _ = fmt.Fprintln(a.tool.out, step) } // the change continues even if stderr is closed
+	}
+	return tool.with(ctx, change, func(l *sets.Locker) error {
 		looking, stop := context.WithTimeout(ctx, clusterLook)
 		defer stop()
 		l.Observe(looking)
@@ -119,6 +150,9 @@ func (a *setsAct) plan(ctx context.Context, l *sets.Locker) error {
 	}
 	showSets(a.out, l)
 	showMoves(a.out, l)
+	if err := a.showLocks(ctx, l); err != nil {
+		return err
+	}
 	return a.showNext(ctx, l)
 }
 
@@ -135,7 +169,7 @@ func (a *setsAct) apply(ctx context.Context, l *sets.Locker) error {
 	if err := l.CheckFrom(a.from); err != nil {
 		return err
 	}
-	if countMaps(l)["next"] == 0 { // else it is decided, and the servers that do not know it are better off afterwards
+	if !l.Begun() { // in a change that has begun, servers that do not know it benefit from its end
 		n, _, err := unaware(ctx, l)
 		if err := a.checkServers("this change", n, err); err != nil {
 			return err
@@ -150,7 +184,10 @@ func (a *setsAct) apply(ctx context.Context, l *sets.Locker) error {
 }
 
 func (a *setsAct) revert(ctx context.Context, l *sets.Locker) error {
-	err := l.RevertNext(ctx, a.from)
+	goingBack, err := a.goingBack(ctx, l, (*sets.Locker).ApplyNext)
+	if !goingBack && err == nil {
+		err = l.RevertNext(ctx, a.from)
+	}
 	if errors.Is(err, sets.ErrDecided) {
 		err = a.goBack(ctx, l)
 	}
@@ -161,26 +198,48 @@ func (a *setsAct) revert(ctx context.Context, l *sets.Locker) error {
 	return err
 }
 
-// goBack completes a change that is decided, and makes the opposite one.
+// goBack completes a change that is decided already, and then makes the opposite change.
 func (a *setsAct) goBack(ctx context.Context, l *sets.Locker) error {
-	if now := l.Generation(); now != a.from { // CheckFrom allows any once all sets have the next map
+	complete := len(a.outlook(l).with("next")) == len(l.Sets())
+	if now := l.Generation(); complete && now != a.from { // CheckFrom accepts any generation after the change has begun
 		return fmt.Errorf("%w: the maps are at generation %d", sets.ErrOtherChange, now)
 	}
 	_, n, err := unaware(ctx, l)
 	if err := a.checkServers("the sets of FENCELOCK_REDIS_ADDRS", n, err); err != nil {
 		return err
 	}
-	if err := l.ApplyNext(ctx, a.from); err != nil {
-		return err
+	if !complete {
+		if err := l.ApplyNext(ctx, a.from); err != nil {
+			return err
+		}
+		l.Observe(ctx)
 	}
-	l.Observe(ctx)
-	back := a.tool
-	back.cfg.RedisSets, back.cfg.RedisNextSets = back.cfg.RedisNextSets, back.cfg.RedisSets
-	return a.with(ctx, back, func(opposite *sets.Locker) error { return opposite.ApplyNext(ctx, l.Generation()) })
+	return a.with(ctx, a.tool.opposite(), func(opposite *sets.Locker) error { return opposite.ApplyNext(ctx, l.Generation()) })
 }
 
-// unaware counts the running servers that do not know the change, or that do not know the
-// present sets either. It looks again for as long as one that was stopped may be counted.
+// opposite swaps the present and the next sets, for the change back.
+func (t clusterTool) opposite() clusterTool {
+	t.cfg.RedisSets, t.cfg.RedisNextSets = t.cfg.RedisNextSets, t.cfg.RedisSets
+	return t
+}
+
+// goingBack reports whether an earlier run of revert has begun the change back, and was stopped. If so,
+// it continues with act, unless act is nil.
+func (a *setsAct) goingBack(ctx context.Context, l *sets.Locker, act func(*sets.Locker, context.Context, int64) error) (begun bool, err error) {
+	if a.outlook(l).with("unknown") == nil {
+		return false, nil
+	}
+	err = a.with(ctx, a.tool.opposite(), func(opposite *sets.Locker) error {
+		if begun = opposite.Begun(); !begun || act == nil {
+			return nil
+		}
+		return act(opposite, ctx, opposite.Generation())
+	})
+	return begun, err
+}
+
+// unaware counts the running servers that do not know the change, and those that do not know the present
+// sets. It repeats the count until servers that have stopped are certainly not counted any more.
 func unaware(ctx context.Context, l *sets.Locker) (ofChange, ofPresent int, err error) {
 	for settled := time.Now().Add(serversSettle); ; {
 		ofChange, ofPresent, err = l.Unaware(ctx)
@@ -195,8 +254,8 @@ func unaware(ctx context.Context, l *sets.Locker) (ofChange, ofPresent int, err 
 	}
 }
 
-// checkServers refuses a change of which running servers do not know what; with --force it
-// only says so.
+// checkServers refuses a change if running servers do not know about it. With --force it only prints a
+// warning.
 func (a *setsAct) checkServers(what string, unaware int, err error) error {
 	switch {
 	case err != nil, unaware == 0:
@@ -219,7 +278,7 @@ func showSets(out io.Writer, l *sets.Locker) {
 	}
 }
 
-// roleOf is what a change does to a set.
+// roleOf returns what a change does to a set.
 func roleOf(l *sets.Locker, set sets.SetStatus) string {
 	switch changing := slices.ContainsFunc(l.Sets(), func(s sets.SetStatus) bool { return s.Next }); {
 	case !changing:
@@ -232,7 +291,8 @@ func roleOf(l *sets.Locker, set sets.SetStatus) string {
 	return "stays"
 }
 
-// setState and setMove are the sets and the moves between them as JSON. Sets are numbered from 1.
+// setState and setMove are the JSON forms of the sets and of the moves between them. Sets are numbered
+// from 1.
 type (
 	setState struct {
 		Set    int      `json:"set"`
@@ -249,14 +309,19 @@ type (
 	}
 )
 
-// printState prints what plan and status show as JSON.
+// printState prints as JSON what plan and status show.
 func (a *setsAct) printState(ctx context.Context, l *sets.Locker) error {
+	now, next, err := a.sentences(ctx, l)
+	if err != nil {
+		return err
+	}
 	state := struct {
 		Generation int64      `json:"generation"`
+		Now        string     `json:"now"`
 		Next       string     `json:"next"`
 		Sets       []setState `json:"sets"`
 		Moves      []setMove  `json:"moves"`
-	}{Generation: l.Generation(), Next: a.next(ctx, l), Moves: []setMove{}}
+	}{Generation: l.Generation(), Now: now, Next: next, Moves: []setMove{}}
 	for i, s := range l.Sets() {
 		state.Sets = append(state.Sets, setState{
 			Set: i + 1, Role: strings.TrimPrefix(roleOf(l, s), "is "), Map: s.Map, Ready: s.Status.Ready, Reason: s.Status.Reason, Nodes: s.Nodes,
@@ -277,73 +342,52 @@ func showMoves(out io.Writer, l *sets.Locker) {
 	_, _ = fmt.Fprintf(out, "%.1f %% move in all\n", 100*all)
 }
 
-// showNext says what is next: which command, or what the change waits for.
-func (a *setsAct) showNext(ctx context.Context, l *sets.Locker) error {
-	_, err := fmt.Fprintf(a.out, "generation of the maps: %d\nnext: %s\n", l.Generation(), a.next(ctx, l))
+// carriedEach is how long a change takes for each lock that it copies, as measured for
+// docs/how-to/change-nodes.md. carriedSettles is how long it takes in addition.
+const (
+	carriedEach    = 25 * time.Microsecond
+	carriedSettles = time.Second
+)
+
+// showLocks prints how many locks are copied, and how long that takes.
+func (a *setsAct) showLocks(ctx context.Context, l *sets.Locker) error {
+	locks, err := l.Moving(ctx)
+	if err != nil {
+		if !l.Status().Ready { // the next step explains why
+			return nil
+		}
+		return err
+	}
+	takes := (carriedSettles + time.Duration(locks)*carriedEach).Round(100 * time.Millisecond)
+	_, err = fmt.Fprintf(a.out, "%d locks are copied: requests for resources that move wait for about %s, all others continue\n", locks, takes)
 	return err
 }
 
-func (a *setsAct) next(ctx context.Context, l *sets.Locker) string {
-	switch waits := a.waits(l); {
-	case waits != "":
-		return waits
-	case a.tool.cfg.RedisNextSets == nil:
-		return "nothing: the sets of FENCELOCK_REDIS_ADDRS are in force"
+// showNext prints the present state, and what comes next: a command, or what the change waits for.
+func (a *setsAct) showNext(ctx context.Context, l *sets.Locker) error {
+	now, next, err := a.sentences(ctx, l)
+	if err != nil {
+		return err
 	}
-	return nextStep(ctx, l)
+	_, err = fmt.Fprintf(a.out, "generation of the maps: %d\nnow: %s\nnext: %s\n", l.Generation(), now, next)
+	return err
 }
 
-// waits is what must be done before any command; "" if nothing.
-func (a *setsAct) waits(l *sets.Locker) string {
-	var waits []string
-	for i, s := range l.Sets() {
-		switch {
-		case s.Map == "unknown" && a.tool.cfg.RedisNextSets == nil:
-			waits = append(waits, fmt.Sprintf("set %d votes by the map of other node sets than those of FENCELOCK_REDIS_ADDRS: use the list that is in force, or both lists of the change that is under way", i+1))
-		case s.Map == "unknown":
-			waits = append(waits, fmt.Sprintf("set %d has the map of another change: use that change's configuration", i+1))
-		case !s.Status.Ready:
-			waits = append(waits, fmt.Sprintf("set %d has no quorum: %s", i+1, s.Status.Reason))
-		}
-	}
-	if waits == nil {
-		return ""
-	}
-	return "wait: " + strings.Join(waits, "; ")
+func (a *setsAct) outlook(l *sets.Locker) outlook {
+	return outlook{sets: l.Sets(), changing: a.tool.cfg.RedisNextSets != nil, generation: l.Generation()}
 }
 
-func countMaps(l *sets.Locker) map[string]int {
-	maps := make(map[string]int)
-	for _, s := range l.Sets() {
-		if s.Present && s.Map == "closed" {
-			maps["lost"]++
+// sentences returns a description of the present state, and what comes next.
+func (a *setsAct) sentences(ctx context.Context, l *sets.Locker) (now, next string, err error) {
+	o := a.outlook(l)
+	if o.changing {
+		if o.goingBack, err = a.goingBack(ctx, l, nil); err != nil {
+			return "", "", err
 		}
-		maps[s.Map]++
 	}
-	return maps
-}
-
-func nextStep(ctx context.Context, l *sets.Locker) string {
-	command := func(name string) string {
-		if l.Generation() == 0 {
-			return "'fencelock sets " + name + "'"
-		}
-		return fmt.Sprintf("'fencelock sets %s --from %d'", name, l.Generation())
-	}
-	apply, revert := command("apply"), command("revert")
-	switch maps := countMaps(l); {
-	case maps["next"] == len(l.Sets()):
-		return "the change is complete: restart the servers with the next sets in FENCELOCK_REDIS_ADDRS, and without FENCELOCK_REDIS_NEXT_ADDRS; or go back with " + revert
-	case maps["next"] > 0:
-		return "the change is decided: " + apply + " completes it, " + revert + " completes it and goes back"
-	case maps["moving"]+maps["lost"] > 0:
-		return "the change has begun: " + apply + " continues it, " + revert + " takes it back"
-	}
-	switch n, _, err := unaware(ctx, l); {
-	case err != nil:
-		return "look again: " + err.Error()
-	case n > 0:
-		return fmt.Sprintf("restart the servers with both maps (%d run without), then: %s", n, apply)
-	}
-	return "when every server has both maps: " + apply
+	now, next = o.sentences(func() (int, error) {
+		n, _, err := unaware(ctx, l)
+		return n, err
+	})
+	return now, next, nil
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 )
 
-// secretBytes is the size of a bearer token's random part; secretPrefix makes
-// tokens easy to find where they should not be.
+// secretBytes is the number of random bytes in a bearer token. secretPrefix makes tokens easy to find in
+// places where they do not belong.
 const (
 	secretBytes  = 32
 	secretPrefix = "flk_"
@@ -34,12 +34,12 @@ func tokenCommand() *cobra.Command {
 	return cmd
 }
 
-// grant is what a new name gets.
+// grant is the rights of a new name.
 type grant struct {
 	name                         string
 	none, read, acquire, admin   []string
 	requests, waiters, held, add string
-	output                       string
+	out, output                  string
 }
 
 func tokenNewCommand() *cobra.Command {
@@ -56,9 +56,10 @@ previous ones: read (see locks), acquire (take and extend leases, write guarded 
 (break locks). The longest prefix counts, and everything that no rule allows is denied.
 
 --append adds the line to the file, before its last line (end), and prints only the secret. Running
-servers read the file again. If the file does not exist, it is created.`,
+servers read the file again. If the file does not exist, it is created. --out writes the secret to a
+separate file, which must not exist; after an error neither file has changed.`,
 		Example: `  fencelock token new --name worker --acquire orders/ --read '*'
-  fencelock token new --name ops --admin '*' --append access.txt > ops.token`,
+  fencelock token new --name ops --admin '*' --append access.txt --out ops.token`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return g.print(cmd) },
 	}
@@ -72,6 +73,7 @@ servers read the file again. If the file does not exist, it is created.`,
 	f.StringVar(&g.waiters, "waiters", "", "maximum number of waiting requests at each server")
 	f.StringVar(&g.held, "held", "", "maximum number of leases at each server")
 	f.StringVar(&g.add, "append", "", "add the line to this file, and print only the secret")
+	f.StringVar(&g.out, "out", "", "with --append: write the secret to this new file, mode 600, and print nothing")
 	cli.OutputFlag(cmd, &g.output)
 	return cmd
 }
@@ -84,19 +86,22 @@ func (g *grant) print(cmd *cobra.Command) error {
 		return cli.UsageError{Err: errors.New("names and limits must not contain spaces")}
 	}
 	var random [secretBytes]byte
-	_, _ = rand.Read(random[:]) // never fails
+	_, _ = rand.Read(random[:]) // it never fails
 	secret := secretPrefix + base64.RawURLEncoding.EncodeToString(random[:])
 	line := g.line(secret)
 	if _, err := access.Append("", line); err != nil {
-		_, text, _ := strings.Cut(err.Error(), ": ") // "line 1: " says nothing here
+		_, text, _ := strings.Cut(err.Error(), ": ") // "line 1: " is meaningless here
 		return cli.UsageError{Err: errors.New(text)}
 	}
-	if g.add != "" {
-		if err := addLine(g.add, g.name, line); err != nil {
-			return err
-		}
+	if g.out != "" && g.add == "" {
+		return cli.UsageError{Err: errors.New("--out goes with --append: without it the line would be lost")}
+	}
+	if err := g.write(secret, line); err != nil {
+		return err
 	}
 	switch {
+	case g.out != "":
+		return nil
 	case g.output == "json":
 		return cli.PrintJSON(cmd.OutOrStdout(), map[string]string{"name": g.name, "bearer_token": secret, "line": line})
 	case g.add != "":
@@ -107,7 +112,32 @@ func (g *grant) print(cmd *cobra.Command) error {
 	return err
 }
 
-// line is the line of the file. Whoever reads it checks what it says.
+// write writes the requested files, both or none.
+func (g *grant) write(secret, line string) (err error) {
+	if g.add == "" {
+		return nil
+	}
+	if g.out == "" {
+		return addLine(g.add, g.name, line)
+	}
+	file, err := os.OpenFile(g.out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("%s exists: it may be a token that is in use; name another file, or remove it first", g.out)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(file, secret)
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = addLine(g.add, g.name, line)
+	}
+	if err != nil {
+		err = errors.Join(err, os.Remove(g.out))
+	}
+	return err
+}
+
+// line formats the line for the access file. Parsing the file checks the line's content.
 func (g *grant) line(secret string) string {
 	parts := []string{g.name, fmt.Sprintf("token=sha256:%x", sha256.Sum256([]byte(secret)))}
 	for i, prefixes := range [][]string{g.none, g.read, g.acquire, g.admin} {
@@ -123,7 +153,7 @@ func (g *grant) line(secret string) string {
 	return strings.Join(parts, " ")
 }
 
-// encodePrefix writes a prefix without spaces; * stays itself.
+// encodePrefix encodes the spaces of a prefix; * is not changed.
 func encodePrefix(prefix string) string {
 	if prefix == "*" {
 		return prefix
@@ -131,7 +161,7 @@ func encodePrefix(prefix string) string {
 	return strings.ReplaceAll(url.PathEscape(prefix), "%2F", "/")
 }
 
-// addLine adds a line to a file that stays valid with it, or makes the file.
+// addLine adds a line to a file if the result is valid. It creates the file if necessary.
 func addLine(path, name, line string) error {
 	mode := os.FileMode(0o600)
 	before, err := os.ReadFile(path)
@@ -145,7 +175,7 @@ func addLine(path, name, line string) error {
 	if err != nil {
 		return fmt.Errorf("%s is unchanged: with the new line of %s it would not be a valid access file (a name has one line; add token= to it by hand): %w", path, name, err)
 	}
-	// A reader sees the file before or after, and nothing between.
+	// Written under another name and then renamed, so that a reader sees either the old or the new content.
 	temporary := path + ".new"
 	if err := os.WriteFile(temporary, []byte(text), mode); err != nil { //nolint:gosec // the operator names the file
 		return err

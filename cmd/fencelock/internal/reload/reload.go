@@ -1,5 +1,5 @@
-// Package reload notices files that change. It polls, since mounts and renames
-// affect the system's notifications differently on every system.
+// Package reload notices files that change. It polls, because systems differ in how mounts and renames
+// affect their notifications.
 package reload
 
 import (
@@ -10,23 +10,23 @@ import (
 	"time"
 )
 
-// Every is how often files are looked at.
+// Every is the interval between two looks at the files.
 const Every = time.Second
 
-// Files are read together: an access file, or a certificate and its key.
+// Files is a group of files that are read together: an access file, or a certificate and its key.
 type Files struct {
-	Name  string // for the log
+	Name  string // the name in the log
 	Paths []string
-	// Load reads the files. After an error what was loaded before stays in use.
+	// Load reads the files. After an error the previous content stays in use.
 	Load func() error
-	// Refused, if not nil, is called with whether the present files cannot be used.
+	// Refused, if not nil, is called after each load with whether the files are unusable.
 	Refused func(bool)
 }
 
-// Watch loads the files at once, since they may have changed after the program's
-// start read them, and each time one of them has changed, until ctx ends. Files that
-// Load refuses (half written, or a certificate without its new key) are loaded again
-// at each look, and reported from the second refusal on.
+// Watch loads the files at once, because they may have changed since the program's start read them. It
+// loads them again whenever one of them has changed, until ctx ends. If Load refuses them (a half-written
+// file, or a certificate without its new key), Watch loads them again at each look, and reports it from
+// the second refusal on.
 func Watch(ctx context.Context, logger *slog.Logger, files Files) {
 	tick := time.NewTicker(Every)
 	defer tick.Stop()
@@ -45,7 +45,7 @@ type watch struct {
 	Files
 	logger *slog.Logger
 	seen   []os.FileInfo // nil before the first look
-	failed int           // looks since the files were last good
+	failed int           // the number of looks since the last successful load
 }
 
 func (w *watch) look() {
@@ -69,8 +69,8 @@ func (w *watch) look() {
 	}
 }
 
-// reportedLook is the one at which files that are still refused are reported:
-// the first may have come while they were being written.
+// reportedLook is the number of the look at which refused files are reported. The first look may have
+// come while the files were being written.
 const reportedLook = 2
 
 func (w *watch) refused(err error) {
@@ -91,7 +91,7 @@ func (w *watch) report(refused bool) {
 func look(files []string) []os.FileInfo {
 	infos := make([]os.FileInfo, len(files))
 	for i, file := range files {
-		infos[i], _ = os.Stat(file) // a file that has gone is a change, and load says what is wrong
+		infos[i], _ = os.Stat(file) // a deleted file counts as a change, and loading reports it
 	}
 	return infos
 }

@@ -4,5 +4,5 @@ package screen
 
 import "os"
 
-// Size is that of a usual terminal.
+// Size returns the usual size of a terminal.
 func Size(*os.File) (width, height int) { return usualWidth, usualHeight }

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Size is how many cells wide and how many lines high a terminal is; 80 and 24 where it
-// does not say.
+// Size returns a terminal's width in cells and its height in lines; 80 and 24 if the terminal does not
+// report them.
 func Size(terminal *os.File) (width, height int) {
 	size, err := unix.IoctlGetWinsize(int(terminal.Fd()), unix.TIOCGWINSZ)
 	if err != nil || size.Col == 0 || size.Row == 0 {

@@ -8,33 +8,33 @@ import (
 	"github.com/mattn/go-runewidth"
 )
 
-// gap stands between two columns; leastColumn is what a narrowed one keeps.
+// gap is the space between two columns; leastColumn is the minimum width of a narrowed column.
 const (
 	gap         = 2
 	leastColumn = 8
 )
 
-// What a terminal has that does not say.
+// The size of a terminal that does not report it.
 const (
 	usualWidth  = 80
 	usualHeight = 24
 )
 
-// widths count the cells of a terminal that a text takes: two for the wide characters of
-// East Asia. Those of ambiguous width take one, as terminals have it by default; the
-// library would ask the environment.
+// widths counts the cells that a text takes on a terminal: two for the wide characters of East Asia.
+// Characters of ambiguous width count as one, the default of terminals; otherwise the library would read
+// the environment.
 func widths() *runewidth.Condition { return &runewidth.Condition{StrictEmojiNeutral: true} }
 
-// Width is how many cells of a terminal a visible text takes.
+// Width returns how many terminal cells a visible text takes.
 func Width(text string) int { return widths().StringWidth(text) }
 
-// Cut shortens a visible text to a width, and shows with … that it did.
+// Cut shortens a visible text to a width, and marks the cut with ….
 func Cut(text string, width int) string { return widths().Truncate(text, max(width, 0), "…") }
 
-// Table is rows of cells, the first of them the header's.
+// Table is a list of rows of cells. The first row is the header.
 type Table struct{ rows [][]string }
 
-// Row adds a row. What it holds is made visible.
+// Row adds a row. It makes the cells visible (see Visible).
 func (t *Table) Row(cells ...string) {
 	row := make([]string, len(cells))
 	for i, cell := range cells {
@@ -43,7 +43,7 @@ func (t *Table) Row(cells ...string) {
 	t.rows = append(t.rows, row)
 }
 
-// Write writes the table, as wide as it needs.
+// Write writes the table in its full width.
 func (t *Table) Write(w io.Writer) error {
 	if len(t.rows) == 0 {
 		return nil
@@ -52,8 +52,8 @@ func (t *Table) Write(w io.Writer) error {
 	return err
 }
 
-// Lines are the lines of the table, none wider than width cells if that is not 0: the
-// widest columns are narrowed first, and what does not fit then is cut.
+// Lines returns the lines of the table. If width is not 0, no line is wider: the widest columns are
+// narrowed first, and the rest is cut.
 func (t *Table) Lines(width int) []string {
 	columns := t.columns()
 	if width > 0 {
@@ -70,7 +70,7 @@ func (t *Table) Lines(width int) []string {
 	return lines
 }
 
-// columns are the widths of the columns.
+// columns returns the widths of the columns.
 func (t *Table) columns() []int {
 	var columns []int
 	for _, row := range t.rows {
@@ -84,7 +84,8 @@ func (t *Table) columns() []int {
 	return columns
 }
 
-// narrow takes from the widest column until all fit, or none has anything to give.
+// narrow narrows the widest column again and again, until all columns fit or none can be narrowed
+// further.
 func narrow(columns []int, width int) {
 	total := gap * (len(columns) - 1)
 	for _, c := range columns {

@@ -1,5 +1,5 @@
-// Package screen is what people see in a terminal: tables whose columns stand under
-// each other, and texts of others that cannot steer the terminal.
+// Package screen formats what people see in a terminal: aligned tables, and texts of other users, which
+// must not control the terminal.
 package screen
 
 import (
@@ -10,12 +10,12 @@ import (
 	"unicode/utf8"
 )
 
-// Visible shows as \n, \x1b, \u202e or the like what a terminal would obey or not show:
-// control characters, those that change the direction of writing, characters without a
+// Visible replaces characters that a terminal would obey or not show by \n, \x1b, \u202e or similar
+// escapes: control characters, characters that change the direction of writing, characters without a
 // shape, spaces other than the usual one, and bytes that are not UTF-8.
 func Visible(text string) string { return visible(text, "") }
 
-// VisibleLines is Visible for a text of several lines: line breaks and tabs stay.
+// VisibleLines is Visible for a text of several lines: it keeps line breaks and tabs.
 func VisibleLines(text string) string { return visible(text, "\n\t") }
 
 func visible(text, keep string) string {
@@ -38,7 +38,7 @@ func visible(text, keep string) string {
 	return b.String()
 }
 
-// isPlain is the fast way for most texts: printable ASCII.
+// isPlain reports whether a text is only printable ASCII, which is fast and usually true.
 func isPlain(text string) bool {
 	for i := range len(text) {
 		if text[i] < ' ' || text[i] > '~' {
@@ -48,7 +48,7 @@ func isPlain(text string) bool {
 	return true
 }
 
-// shows says whether a character is seen, and does nothing else.
+// shows reports whether a terminal shows a character, and the character has no other effect.
 func shows(r rune) bool {
 	return unicode.IsPrint(r) && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
@@ -66,8 +66,8 @@ func escape(r rune) string {
 	return fmt.Sprintf(`\U%08x`, r)
 }
 
-// JSON escapes in a JSON text what Visible shows, so that it means the same, and prints
-// nothing that a terminal obeys. Line breaks and tabs, which stand between values, stay.
+// JSON escapes in a JSON text the characters that Visible escapes, without changing its meaning. Line
+// breaks and tabs between values are kept.
 func JSON(text []byte) []byte {
 	if isPlain(strings.ReplaceAll(string(text), "\n", "")) {
 		return text

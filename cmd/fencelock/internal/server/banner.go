@@ -9,9 +9,8 @@ import (
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/version"
 )
 
-// banner says what runs, and gives lines that can be pasted into a shell: two
-// workers, of which the first is paused until its lease has ended, and whose
-// write is then refused.
+// banner says what runs, and shows two workers as commands to paste into a shell. The first worker is
+// paused until its lease has ended, and its write is then refused.
 func banner(public, admin net.Addr, mode string, cfg config.Config, security *security) string {
 	text := `fencelock VERSION: MODE
 API SCHEME://PUBLIC  ·  metrics ADMINSCHEME://ADMIN/metrics  ·  contract SCHEME://PUBLIC/openapi.yaml
@@ -33,7 +32,7 @@ Try it in another terminal:
   curl -si -X PUT $api/guarded/orders/42 -H "Fencing-Token: $old" -H "$json" -d '{"by":"worker-1"}'
 
 `
-	if security.keeper == nil && security.proofs == nil && security.scheme() == "http" { // else the requests need more
+	if security.keeper == nil && security.proofs == nil && security.scheme() == "http" { // otherwise the commands would need credentials or https
 		text += try
 	}
 	adminScheme := "http"
@@ -50,7 +49,7 @@ Try it in another terminal:
 	).Replace(text)
 }
 
-// reachable is an address that a client on this machine can use.
+// reachable returns an address that a client on this machine can use.
 func reachable(a net.Addr) string {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok || !tcp.IP.IsUnspecified() {

@@ -29,7 +29,8 @@ It changes nothing anywhere, and may run while servers run.
 
 It looks at: the variables, misspelt ones too; the ports; the Redis nodes (whether they respond and may
 vote, the list of nodes, the node sets and the longest TTL in their records, memory policy and
-limit, persistence, rights of the user, clocks, round trips, two addresses of one server);
+limit, persistence, rights of the user, clocks, round trips, two addresses of one server, two
+servers behind one address);
 Postgres (version, encoding, role and its rights, the schema fencing, settings that can lose
 commits); etcd (version, members, TLS, the keys below the prefix); the access file and key
 files; the dates of certificates; the permissions of files with secrets.
@@ -52,8 +53,8 @@ nothing is wrong, 2 for wrong usage.`,
 	return cmd
 }
 
-// inspect looks at this environment. What the configuration points to is looked at only
-// where the configuration itself is valid.
+// inspect checks this environment. If the configuration itself is invalid, it does not check what the
+// configuration refers to.
 func inspect(ctx context.Context, clientVariables []string) *check.Report {
 	report := &check.Report{Looked: []string{"the variables"}, Findings: []check.Finding{}}
 	for _, v := range config.MisspeltVariables(clientVariables) {
@@ -91,7 +92,7 @@ func printReport(w io.Writer, report *check.Report) error {
 	var last check.Finding
 	for _, f := range report.Findings {
 		head := fmt.Sprintf("%s  %s: ", f.Level, screen.Visible(f.Subject))
-		if f.Level == last.Level && f.Subject == last.Subject { // its name is above
+		if f.Level == last.Level && f.Subject == last.Subject { // the subject is printed already
 			head = "       "
 		}
 		last = f

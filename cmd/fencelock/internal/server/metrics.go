@@ -9,16 +9,16 @@ import (
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/version"
 )
 
-// refusalTimeout bounds reading the guard's count for one scrape.
+// refusalTimeout bounds how long a scrape waits for the guard's count.
 const refusalTimeout = time.Second
 
-// countingGuard is a guard that knows what it has refused in the application's own tables.
+// countingGuard is a guard that counts its refusals in the application's own tables.
 type countingGuard interface {
 	Refused(ctx context.Context) (int64, error)
 }
 
-// guardRefusals adds what the guard has refused in the application's own tables to
-// the metric of the guarded records. While the database does not answer, it adds nothing.
+// guardRefusals adds the guard's refusals in the application's own tables to the metric of the guarded
+// records. While the database does not respond, it adds nothing.
 type guardRefusals struct {
 	guard countingGuard
 	desc  *prometheus.Desc
@@ -29,7 +29,7 @@ func newGuardRefusals(guard countingGuard) *guardRefusals {
 		"Guarded writes and claims that were refused because a larger token had been seen.", nil, prometheus.Labels{"operation": "table"})}
 }
 
-// Describe describes nothing, since the API has described the metric already.
+// Describe does nothing, because the API describes the metric.
 func (r *guardRefusals) Describe(chan<- *prometheus.Desc) {}
 
 func (r *guardRefusals) Collect(metrics chan<- prometheus.Metric) {
@@ -40,7 +40,7 @@ func (r *guardRefusals) Collect(metrics chan<- prometheus.Metric) {
 	}
 }
 
-// buildInfo names the version that runs.
+// buildInfo reports the running version.
 func buildInfo() prometheus.Collector {
 	id, date := version.Commit()
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{

@@ -21,18 +21,23 @@ import (
 	"github.com/fencelock/fencelock/lockcore/keyring"
 )
 
-// The variables whose files are read again, as the log and the metric name them.
+// The variables whose files are reloaded, as they appear in the log and in the metric.
 const (
 	accessFile   = "FENCELOCK_ACCESS_FILE"
 	certFile     = "FENCELOCK_TLS_CERT_FILE"
 	proofKeyFile = "FENCELOCK_PROOF_KEY_FILE"
 	leaseKeyFile = "FENCELOCK_LEASE_KEY_FILE"
+
+	redisFile     = "FENCELOCK_REDIS_ADDRS_FILE"
+	redisNextFile = "FENCELOCK_REDIS_NEXT_ADDRS_FILE"
+	storeFile     = "FENCELOCK_STORE_FILE"
+	databaseFile  = "FENCELOCK_DATABASE_URL_FILE"
 )
 
-// security is who may call and over what; without files, every caller over HTTP.
+// security decides who may call and with which rights. Without files, every caller may, over HTTP.
 type security struct {
-	keeper *access.Keeper // nil: no access control
-	issuer *access.Issuer // nil: no JWTs
+	keeper *access.Keeper // nil without access control
+	issuer *access.Issuer // nil if JWTs are not accepted
 	certs  *loaded[tls.Config]
 	proofs *loaded[fencing.ProofKeys]
 	leases *loaded[keyring.Ring]
@@ -40,10 +45,10 @@ type security struct {
 	files []reload.Files
 }
 
-// loaded is what some files held when they last were good; nil without files.
+// loaded is the last valid content of the files; nil without files.
 type loaded[T any] struct{ current atomic.Pointer[T] }
 
-// get gives a function for the value of the moment; nil if there are no files.
+// get returns a function that returns the present value; nil without files.
 func (l *loaded[T]) get() func() *T {
 	if l == nil {
 		return nil
@@ -51,7 +56,8 @@ func (l *loaded[T]) get() func() *T {
 	return l.current.Load
 }
 
-// load reads a variable's files, now and whenever they change; the first path is "" without them.
+// load reads a variable's files now, and again whenever they change. The first path is "" if the variable
+// is not set.
 func load[T any](s *security, variable string, read func() (*T, error), paths ...string) (*loaded[T], error) {
 	if paths[0] == "" {
 		return nil, nil //nolint:nilnil // no file is a configuration, not a failure
@@ -76,7 +82,7 @@ func CheckFiles(cfg config.Config) error {
 	return err
 }
 
-// openSecurity reads the files. The error names the variable.
+// openSecurity reads the files. Its error names the variable.
 func openSecurity(cfg config.Config) (s *security, err error) {
 	s = &security{}
 	if err := s.openAccess(cfg); err != nil {
@@ -111,7 +117,7 @@ func (s *security) openAccess(cfg config.Config) (err error) {
 	return nil
 }
 
-// readLeaseKeys reads a file of the same form.
+// readLeaseKeys reads a file of lease keys, which has the form of a file of proof keys.
 func readLeaseKeys(path string) (*keyring.Ring, error) {
 	parsed, err := keyfile.Read(path)
 	if err != nil {
@@ -133,14 +139,14 @@ func readCertificates(cfg config.Config) (*tls.Config, error) {
 	if cfg.TLSClientCAFile == "" {
 		return config, nil
 	}
-	config.ClientAuth = tls.VerifyClientCertIfGiven // a caller without one may have a bearer token
+	config.ClientAuth = tls.VerifyClientCertIfGiven // a caller without a certificate may have a bearer token
 	if config.ClientCAs, err = pemfile.Authorities(cfg.TLSClientCAFile); err != nil {
 		return nil, fmt.Errorf("FENCELOCK_TLS_CLIENT_CA_FILE: %w", err)
 	}
 	return config, nil
 }
 
-// hosts are the hosts that are served where there is no access control.
+// hosts returns the host names to accept without access control.
 func (s *security) hosts(cfg config.Config) *api.Hosts {
 	if s.keeper != nil {
 		return nil
@@ -155,8 +161,8 @@ func (s *security) scheme() string {
 	return "http"
 }
 
-// tls is the configuration of the listeners, with the files' latest version for
-// each connection; nil without a certificate.
+// tls returns the TLS configuration of the listeners, which uses the files' latest version for each
+// connection; nil without a certificate.
 func (s *security) tls() *tls.Config {
 	if s.certs == nil {
 		return nil
@@ -167,7 +173,7 @@ func (s *security) tls() *tls.Config {
 	}
 }
 
-// describe is for the log's first line.
+// describe returns the description for the log's first line.
 func (s *security) describe() string {
 	if s.keeper == nil {
 		return "anybody, " + s.scheme()
@@ -175,7 +181,7 @@ func (s *security) describe() string {
 	return fmt.Sprintf("%d names, %s", s.keeper.Identities(), s.scheme())
 }
 
-// notes are what the operator should know.
+// notes returns messages for the operator.
 func (s *security) notes(cfg config.Config) []string {
 	if s.keeper != nil && s.certs == nil && !config.OnLoopback(cfg.Listen) {
 		return []string{"bearer tokens travel unencrypted: set FENCELOCK_TLS_CERT_FILE and FENCELOCK_TLS_KEY_FILE, unless something in front of this server ends TLS"}
@@ -190,7 +196,7 @@ func (s *security) measure(registry prometheus.Registerer) {
 		Help: "1 while a file that changed cannot be used, and the previous version stays in force.",
 	}, []string{"file"})
 	registry.MustRegister(unusable)
-	for _, variable := range []string{accessFile, certFile, proofKeyFile, leaseKeyFile} {
+	for _, variable := range []string{accessFile, certFile, proofKeyFile, leaseKeyFile, redisFile, redisNextFile, storeFile, databaseFile} {
 		unusable.WithLabelValues(variable).Set(0)
 	}
 	for i, files := range s.files {
@@ -204,8 +210,7 @@ func (s *security) measure(registry prometheus.Registerer) {
 	}
 }
 
-// watch reads the files again when they change, and keeps the issuer's keys,
-// until ctx ends.
+// watch reloads the files when they change, and refreshes the issuer's keys, until ctx ends.
 func (s *security) watch(ctx context.Context, logger *slog.Logger) {
 	var watches sync.WaitGroup
 	for _, files := range s.files {

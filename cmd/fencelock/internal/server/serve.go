@@ -9,35 +9,37 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/api"
+	"github.com/fencelock/fencelock/api/events"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/backend"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/logging"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/reload"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/version"
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
-// DrainTimeout bounds how long a stopping server lets requests finish. What
-// the Locker and the storages need afterwards has to fit into 30 s with it.
+// DrainTimeout bounds how long a stopping server lets requests finish. Together with the time that the
+// Locker and the storages need afterwards, it must fit into 30 s.
 const DrainTimeout = 20 * time.Second
 
 const (
-	idleTimeout   = 2 * time.Minute  // how long a connection may be kept between two requests
-	headerTimeout = 10 * time.Second // for a request's header to arrive
-	maxStreams    = 100              // requests at a time over one HTTP/2 connection
+	idleTimeout   = 2 * time.Minute  // how long an idle connection is kept
+	headerTimeout = 10 * time.Second // how long a request's header may take to arrive
+	maxStreams    = 100              // the maximum number of concurrent requests over one HTTP/2 connection
 )
 
 func serveCommand(clientVariables []string) *cobra.Command {
@@ -56,11 +58,15 @@ running ones, and exits with 0. A second signal ends it at once.
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := config.Load()
 			if err != nil {
+				for _, v := range config.MisspeltVariables(clientVariables) {
+					err = fmt.Errorf("%w\n%s: there is no such variable; did you mean %s?", err, v.Name, v.Closest)
+				}
 				return cli.UsageError{Err: err}
 			}
 			logger := logging.New(cfg, cmd.ErrOrStderr())
 			redisnode.LogLibrary(logger)
 			s := &service{cfg: cfg, logger: logger, audit: logging.NewAudit(cfg, cmd.ErrOrStderr()), clientVariables: clientVariables}
+			s.banner = logging.IsText(cfg, cmd.ErrOrStderr())
 			return s.serve(cmd.Context(), cmd.OutOrStdout())
 		},
 	}
@@ -71,9 +77,7 @@ func (s *service) serve(ctx context.Context, stdout io.Writer) (err error) {
 	if s.security, err = openSecurity(s.cfg); err != nil {
 		return cli.UsageError{Err: err}
 	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo())
-	s.security.measure(registry)
+	s.readLoginsAgain(ctx)
 	if s.cfg.Tracing == "otlp" {
 		var end func() error
 		if s.tracer, end, err = openTracing(ctx, s.logger); err != nil {
@@ -81,10 +85,10 @@ func (s *service) serve(ctx context.Context, stdout io.Writer) (err error) {
 		}
 		defer func() { err = errors.Join(err, end()) }()
 	}
-	s.backend, err = backend.Open(ctx, s.cfg, backend.Options{
-		Logger: s.logger, Audit: s.audit.With(slog.String("identity", "server")), Registry: registry,
-		LeaseKeys: s.security.leases.get(), Traced: s.tracer != nil,
-	})
+	registry, err := s.openBackend(ctx)
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return nil // the server was stopped while its store did not respond
+	}
 	if err != nil {
 		return err
 	}
@@ -95,28 +99,49 @@ func (s *service) serve(ctx context.Context, stdout io.Writer) (err error) {
 	if err := s.listen(ctx); err != nil {
 		return err
 	}
-	s.handlers(registry)
+	s.handle(registry, s.backend.Locker, s.backend.Guard, s.backend.Events)
 	s.announce(stdout)
 	return s.run(ctx)
+}
+
+// readLoginsAgain reloads the store's files when they change, for new users and passwords.
+func (s *service) readLoginsAgain(ctx context.Context) {
+	for _, file := range []struct{ variable, path string }{
+		{redisFile, s.cfg.RedisAddrsFile}, {redisNextFile, s.cfg.RedisNextAddrsFile}, {storeFile, s.cfg.StoreFile}, {databaseFile, s.cfg.DatabaseURLFile},
+	} {
+		if file.path == "" {
+			continue
+		}
+		s.security.files = append(s.security.files, reload.Files{Name: file.variable, Paths: []string{file.path}, Load: func() error {
+			now, err := config.Load()
+			if err != nil {
+				return err
+			}
+			return s.backend.UseLogins(ctx, now)
+		}})
+	}
 }
 
 // service is a running server.
 type service struct {
 	cfg             config.Config
 	logger, audit   *slog.Logger
-	clientVariables []string // which are not misspelt ones of the server
+	clientVariables []string // the client's variables, which are not misspelt server variables
+	banner          bool     // a person reads the server's output
 	backend         *backend.Backend
 	security        *security
 	tracer          trace.Tracer // nil for none
-	publicSocket    net.Listener
-	adminSocket     net.Listener
+	publicSocket    *api.Listener
+	adminSocket     *api.Listener
 	handler         *api.Server
 	public, admin   *http.Server
 }
 
-// listen opens the sockets, which a failure leaves to the end of the process.
+// listen opens the sockets. After an error they stay open until the process ends.
 func (s *service) listen(ctx context.Context) (err error) {
-	open := func(variable, address string, config *tls.Config) (net.Listener, error) {
+	files := openFiles()
+	public, admin := connectionLimits(files)
+	open := func(variable, address string, config *tls.Config, connections int) (*api.Listener, error) {
 		l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 		if errors.Is(err, syscall.EADDRINUSE) {
 			return nil, fmt.Errorf("another program uses the port of %s=%s: set %s to a free port, or stop that program", variable, address, variable)
@@ -124,24 +149,28 @@ func (s *service) listen(ctx context.Context) (err error) {
 		if err != nil {
 			return nil, fmt.Errorf("cannot listen on %s=%s: %w", variable, address, err)
 		}
-		return api.NewListener(l, config, headerTimeout, s.logger), nil
+		return api.NewListener(l, api.ListenerOptions{
+			TLS: config, Handshake: headerTimeout, Max: connections, Name: variable, Remedy: remedy(files), Logger: s.logger,
+		}), nil
 	}
-	if s.publicSocket, err = open("FENCELOCK_LISTEN", s.cfg.Listen, s.security.tls()); err != nil {
+	if s.publicSocket, err = open("FENCELOCK_LISTEN", s.cfg.Listen, s.security.tls(), public); err != nil {
 		return err
 	}
 	config := s.security.tls()
 	if s.cfg.OpenAdmin() {
 		config = nil
 	}
-	s.adminSocket, err = open("FENCELOCK_ADMIN_LISTEN", s.cfg.AdminListen, config)
+	s.adminSocket, err = open("FENCELOCK_ADMIN_LISTEN", s.cfg.AdminListen, config, admin)
 	return err
 }
 
-func (s *service) handlers(registry *prometheus.Registry) {
+func (s *service) handle(registry *prometheus.Registry, locks lockcore.Service, guard fencing.Guard, hub *events.Hub) {
+	s.publicSocket.Measure(registry)
+	s.adminSocket.Measure(registry)
 	s.handler = api.New(api.Options{
-		Service:    s.backend.Locker,
-		Guard:      s.backend.Guard,
-		Events:     s.backend.Events,
+		Service:    locks,
+		Guard:      guard,
+		Events:     hub,
 		Access:     s.security.keeper,
 		Hosts:      s.security.hosts(s.cfg),
 		Audit:      s.audit,
@@ -167,8 +196,8 @@ func (s *service) handlers(registry *prometheus.Registry) {
 	s.admin = s.httpServer(admin)
 }
 
-// httpServer bounds what a connection may cost. There is no ReadTimeout: it
-// would end a request that waits in the queue, so api limits bodies by itself.
+// httpServer limits the cost of a connection. It has no ReadTimeout, which would end requests that wait
+// in the queue; package api limits the time for bodies itself.
 func (s *service) httpServer(h http.Handler) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -177,17 +206,18 @@ func (s *service) httpServer(h http.Handler) *http.Server {
 	return &http.Server{
 		Handler:           h,
 		ConnContext:       api.ConnContext,
+		ConnState:         api.ConnState,
 		Protocols:         protocols,
 		ReadHeaderTimeout: headerTimeout,
 		HTTP2: &http.HTTP2Config{
-			// By default a connection may have 250 streams, frames of a megabyte, and a
-			// megabyte of bodies that nobody has read yet.
+			// By default a connection may have 250 streams, frames of a megabyte, and a megabyte of
+			// unread bodies.
 			MaxConcurrentStreams:          maxStreams,
 			MaxReadFrameSize:              16 << 10,
 			MaxReceiveBufferPerConnection: api.MaxBodyBytes,
 			MaxReceiveBufferPerStream:     api.MaxBodyBytes,
-			// A client in the middle of a header cannot answer a ping, so the header's
-			// limit holds here, too.
+			// A client that is sending a header cannot respond to a ping, so the pings together have the
+			// header's time limit.
 			SendPingTimeout:  headerTimeout / 2,
 			PingTimeout:      headerTimeout / 2,
 			WriteByteTimeout: headerTimeout,
@@ -201,29 +231,33 @@ func (s *service) httpServer(h http.Handler) *http.Server {
 
 // announce writes the log's first line and, with the embedded node, commands to try.
 func (s *service) announce(stdout io.Writer) {
-	id, date := version.Commit()
-	s.logger.Info("listening",
-		slog.String("addr", s.publicSocket.Addr().String()),
-		slog.String("admin_addr", s.adminSocket.Addr().String()),
-		slog.String("mode", s.backend.Mode),
-		slog.String("access", s.security.describe()),
-		slog.String("version", version.String()),
-		slog.String("commit", id),
-		slog.String("commit_date", date))
+	s.logListening(s.backend.Mode)
 	for _, v := range config.MisspeltVariables(s.clientVariables) {
 		s.logger.Warn("an unknown variable is ignored", slog.String("variable", v.Name), slog.String("closest", v.Closest))
 	}
-	for _, note := range append(s.backend.Notes, s.security.notes(s.cfg)...) {
+	for _, note := range slices.Concat(s.backend.Notes, s.security.notes(s.cfg), filesNote(openFiles(), s.cfg.MaxWaiters)) {
 		s.logger.Warn("note", slog.String("note", note))
 	}
-	if len(s.cfg.RedisSets) == 0 {
-		// The service runs although stdout may be gone.
+	if s.banner && len(s.cfg.RedisSets) == 0 {
+		// The service continues even if stdout is closed.
 		_, _ = io.WriteString(stdout, banner(s.publicSocket.Addr(), s.adminSocket.Addr(), s.backend.Mode, s.cfg, s.security))
 	}
 }
 
-// run serves until ctx ends or a part fails, then stops the parts in order:
-// requests first, then the Locker, which they need.
+func (s *service) logListening(mode string) {
+	id, date := version.Commit()
+	s.logger.Info("listening",
+		slog.String("addr", s.publicSocket.Addr().String()),
+		slog.String("admin_addr", s.adminSocket.Addr().String()),
+		slog.String("mode", mode),
+		slog.String("access", s.security.describe()),
+		slog.String("version", version.String()),
+		slog.String("commit", id),
+		slog.String("commit_date", date))
+}
+
+// run serves until ctx ends or a part fails. Then it stops the parts in order: first the requests, then
+// the Locker, which the requests need.
 func (s *service) run(ctx context.Context) error {
 	backendCtx, stopBackend := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopBackend()
@@ -243,12 +277,12 @@ func (s *service) run(ctx context.Context) error {
 	return err
 }
 
-// drain stops accepting, lets the running requests finish within
-// DrainTimeout, and cuts those off that have not.
+// drain stops accepting requests, and lets the running ones finish within DrainTimeout. Then it cuts off
+// the rest.
 func (s *service) drain(ctx context.Context) error {
 	s.logger.Info("stopping: new requests are refused, and running ones may finish")
-	s.backend.Locker.StopWaiting() // they might wait for minutes
-	s.backend.Events.Stop()        // and these for ever
+	s.backend.Locker.StopWaiting() // waiting requests might wait for minutes
+	s.backend.Events.Stop()        // streams never end by themselves
 	ctx, cancel := context.WithTimeout(ctx, DrainTimeout)
 	defer cancel()
 	err := s.public.Shutdown(ctx)

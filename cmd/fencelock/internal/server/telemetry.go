@@ -16,13 +16,13 @@ import (
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/version"
 )
 
-// traceTimeout bounds the sending of the last spans when the service ends.
+// traceTimeout bounds how long the last spans may take to be sent when the service ends.
 const traceTimeout = 5 * time.Second
 
-// openTracing sends spans by OTLP over HTTP. Destination, sampling and service name
-// come from OpenTelemetry's own variables (OTEL_EXPORTER_OTLP_ENDPOINT,
-// OTEL_TRACES_SAMPLER, OTEL_SERVICE_NAME, …), which its SDK reads. While the
-// collector does not answer, spans are lost and the log says so. end sends what is left.
+// openTracing sends spans by OTLP over HTTP. Destination, sampling and service name come from
+// OpenTelemetry's own variables (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER, OTEL_SERVICE_NAME, …),
+// which its SDK reads. While the collector does not respond, spans are lost, and the log reports it. end
+// sends the remaining spans.
 func openTracing(ctx context.Context, logger *slog.Logger) (tracer trace.Tracer, end func() error, err error) {
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { logger.Warn("tracing failed: spans may be lost", "error", err) }))
 	exporter, err := otlptracehttp.New(ctx)

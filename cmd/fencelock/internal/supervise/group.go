@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Group is a command that runs, and all processes of its group.
+// Group is a running command with all processes of its group.
 type Group struct {
 	opts     Options
 	pgid     int
@@ -24,13 +24,13 @@ type Group struct {
 	mu       sync.Mutex
 	deadline time.Time
 
-	moved  chan struct{} // the deadline was moved
-	ended  bool          // the group was made to end
-	killAt time.Time     // when it is killed, if it was made to end
+	moved  chan struct{} // signalled when the deadline moves
+	ended  bool          // this process has ended the group
+	killAt time.Time     // when the group is killed, if ended is true
 }
 
-// Start starts the watchdog and then the command. Signals that are passed on are
-// caught from now on. The caller calls Run, in any case.
+// Start starts the watchdog and then the command. From then on it catches the signals that Run passes on.
+// The caller must always call Run.
 func Start(opts Options) (*Group, error) {
 	g := &Group{opts: opts, deadline: opts.Deadline, moved: make(chan struct{}, 1), signals: make(chan os.Signal, 64)}
 	signal.Notify(g.signals, passedOn()...)
@@ -63,15 +63,15 @@ func (g *Group) start() error {
 	if g.tty.ours() && IsTerminal(o.Stdin) && IsTerminal(o.Stdout) {
 		cmd.SysProcAttr.Foreground, cmd.SysProcAttr.Ctty = true, g.tty.fd()
 	}
-	if err := cmd.Start(); err != nil {
+	if err := startChild(cmd); err != nil {
 		if cmd.SysProcAttr.Foreground {
-			g.tty.give(syscall.Getpgrp()) // what failed may have had it
+			g.tty.give(syscall.Getpgrp()) // a process that failed may have had the terminal
 		}
 		return err
 	}
 	g.pgid = cmd.Process.Pid
-	// Stops are seen by wait4 only, and the group's number is free for others as
-	// soon as its first process is reaped: os/exec must not wait for it.
+	// Only wait4 shows stops, and the group's number is free for other processes as soon as its first
+	// process is reaped. So os/exec must not wait for the process.
 	_ = cmd.Process.Release()
 	g.leader = follow(g.pgid)
 	return nil
@@ -95,8 +95,8 @@ func (g *Group) until() time.Duration {
 	return time.Until(g.deadline)
 }
 
-// Run passes signals on until the group has ended. When lost is closed it ends
-// the group: SIGTERM, and SIGKILL after the grace, or at the deadline.
+// Run passes signals on until the group has ended. When lost is closed, it ends the group: with SIGTERM,
+// and with SIGKILL after the grace or at the deadline.
 func (g *Group) Run(lost <-chan struct{}) Result {
 	kill := time.NewTimer(g.until())
 	defer kill.Stop()
@@ -120,7 +120,7 @@ func (g *Group) Run(lost <-chan struct{}) Result {
 			}
 		case <-kill.C:
 			if left := g.until(); !g.ended && left > 0 {
-				kill.Reset(left) // it was moved at the last moment
+				kill.Reset(left) // the deadline moved at the last moment
 				continue
 			}
 			g.ended, g.killAt = true, time.Now()
@@ -129,15 +129,16 @@ func (g *Group) Run(lost <-chan struct{}) Result {
 	}
 }
 
-// pass gives the group a signal that was sent to this process.
+// pass sends the group a signal that this process got.
 func (g *Group) pass(s os.Signal) {
 	sig, ok := s.(syscall.Signal)
-	if ok { // after a SIGTSTP the group's stop is noticed, and this process follows it
+	if ok { // after a SIGTSTP this process notices that the group stops, and stops too
 		g.signal(sig)
 	}
 }
 
-// signal reaches the whole group, and processes that are stopped, too.
+// signal sends a signal to the whole group. After SIGTERM and SIGHUP it continues stopped processes, so that
+// they handle the signal.
 func (g *Group) signal(sig syscall.Signal) {
 	_ = syscall.Kill(-g.pgid, sig)
 	if sig == syscall.SIGTERM || sig == syscall.SIGHUP {
@@ -145,8 +146,8 @@ func (g *Group) signal(sig syscall.Signal) {
 	}
 }
 
-// result ends the rest of the group. The first process is reaped last: until then
-// its group's number is not given to anybody else.
+// result ends the rest of the group, and returns how the command ended. It reaps the first process last,
+// because the group's number cannot be reused before that.
 func (g *Group) result() Result {
 	if g.ended {
 		g.restDies(g.killAt)
@@ -155,6 +156,7 @@ func (g *Group) result() Result {
 	}
 	g.kill()
 	status := g.leader.reap()
+	reaped(g.pgid)
 	killed := g.close()
 	if status.Signaled() {
 		return Result{Code: 128 + int(status.Signal()), Ended: g.ended || killed}
@@ -162,8 +164,8 @@ func (g *Group) result() Result {
 	return Result{Code: status.ExitStatus(), Ended: g.ended || killed}
 }
 
-// endRest ends what is left of the group, so that nothing outlives the lock: it
-// may end by itself, and then gets SIGTERM.
+// endRest ends the remaining processes of the group, so that none outlives the lock. They may first end
+// by themselves; then they get SIGTERM.
 func (g *Group) endRest() {
 	if g.restDies(time.Now().Add(straggle)) {
 		return
@@ -173,7 +175,7 @@ func (g *Group) endRest() {
 	g.restDies(time.Now().Add(g.opts.Grace))
 }
 
-// kill waits until nothing of the group is alive.
+// kill kills the group, and waits until no process of it is alive.
 func (g *Group) kill() {
 	for pause, killed := look, time.Now(); g.leader.othersAlive(); pause = min(2*pause, lookMost) {
 		g.signal(syscall.SIGKILL)
@@ -185,7 +187,7 @@ func (g *Group) kill() {
 	}
 }
 
-// restDies waits until end, and not beyond the deadline.
+// restDies reports whether the rest of the group has died by end or by the deadline.
 func (g *Group) restDies(end time.Time) bool {
 	for pause := look; g.leader.othersAlive(); pause = min(2*pause, lookMost) {
 		left := min(time.Until(end), g.until())
@@ -197,7 +199,7 @@ func (g *Group) restDies(end time.Time) bool {
 	return true
 }
 
-// close returns whether the watchdog killed the group.
+// close ends the watchdog, and returns whether the watchdog killed the group.
 func (g *Group) close() (killed bool) {
 	killed = g.watchdog.dismiss()
 	g.tty.close(g.pgid)
@@ -205,30 +207,30 @@ func (g *Group) close() (killed bool) {
 	return killed
 }
 
-// stopped follows the command into a stop, as a shell's job does, so that the
+// stopped stops this process, too, after the command was stopped, as a shell's job does, so that the
 // shell gets its terminal back.
 func (g *Group) stopped(by syscall.Signal) {
 	if g.tty == nil || by == syscall.SIGSTOP {
-		return // by kill -STOP: its sender continues the command, and the lease is extended
+		return // by kill -STOP: whoever sent it continues the command, and the lease is extended meanwhile
 	}
 	if (by == syscall.SIGTTIN || by == syscall.SIGTTOU) && g.tty.ours() {
-		g.tty.give(g.pgid) // it wants the terminal, and may have it
+		g.tty.give(g.pgid) // the command needs the terminal, and may have it
 	} else {
 		g.suspend()
 	}
 	_ = syscall.Kill(-g.pgid, syscall.SIGCONT)
 }
 
-// suspend stops this process, with the others of its job, until it is continued.
-// Meanwhile the lease is not extended, and the watchdog keeps the deadline.
+// suspend stops this process and the others of its job until it is continued. Meanwhile the lease is not
+// extended, and the watchdog enforces the deadline.
 func (g *Group) suspend() {
 	if orphaned() {
-		return // no shell would continue it
+		return // no shell would continue this process
 	}
 	hadTerminal := g.tty.takeBack(g.pgid)
 	g.opts.Say(fmt.Sprintf("suspended: the lease is not extended, and the command is killed in %s unless it continues before that",
 		max(0, g.until()).Round(time.Second)))
-	// Not SIGTSTP: once caught, Go does not give that one its default back.
+	// Not SIGTSTP: after Go has caught it once, its default action cannot be restored.
 	_ = syscall.Kill(0, syscall.SIGSTOP)
 	g.awaitContinue()
 	if hadTerminal && g.tty.ours() {
@@ -239,7 +241,7 @@ func (g *Group) suspend() {
 
 // awaitContinue returns after this process was continued, or was not stopped at all.
 func (g *Group) awaitContinue() {
-	const soon = time.Second // to be stopped in; the clock runs on meanwhile
+	const soon = time.Second // the time in which the stop should happen; the clock continues during the stop
 	notStopped := time.NewTimer(soon)
 	defer notStopped.Stop()
 	for {

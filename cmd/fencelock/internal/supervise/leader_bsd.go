@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// dieWithParent can do nothing where the kernel has no parent-death signal.
+// dieWithParent does nothing, because this kernel has no parent-death signal.
 func dieWithParent(*syscall.SysProcAttr) {}
 
 // leader is the first process of a group.
@@ -35,16 +35,16 @@ func (l *leader) run() {
 		default:
 			select {
 			case l.stops <- l.status.StopSignal():
-			default: // the ones before are yet to be read
+			default: // the reader is still busy with earlier stops
 			}
 		}
 	}
 }
 
-// reap returns how the process ended; only after gone.
+// reap returns how the process ended. Call it only after gone is closed.
 func (l *leader) reap() syscall.WaitStatus { return l.status }
 
-// othersAlive says whether a process of the group is alive; only after gone.
+// othersAlive reports whether any process of the group is alive. Call it only after gone is closed.
 func (l *leader) othersAlive() bool { return groupAlive(l.pid) }
 
 func groupAlive(pgid int) bool { return syscall.Kill(-pgid, 0) == nil }

@@ -11,20 +11,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dieWithParent has the kernel kill the first process when the supervisor dies,
-// should the watchdog be gone as well. It is tied to the thread that starts the
-// process; Go's threads live as long as the process, unless one is locked.
+// dieWithParent makes the kernel kill the command's first process when the supervisor dies, in case the
+// watchdog is dead, too. The signal is tied to the thread that starts the process. Go's threads live as
+// long as the process, unless a goroutine has locked its thread.
 func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
 
 // unknownEnd is the exit code 255, for a process that was reaped elsewhere.
 const unknownEnd syscall.WaitStatus = 0xff00
 
-// leader is the first process of a group. It is not reaped before the group has
-// ended, so that no other process gets its number.
+// leader is the first process of a group. It is not reaped before the group has ended, so that no other
+// process gets its number.
 type leader struct {
 	pid    int
 	stops  chan syscall.Signal
-	gone   chan struct{} // closed when it has ended
+	gone   chan struct{} // closed when the process has ended
 	reaped bool
 	status syscall.WaitStatus
 }
@@ -51,8 +51,8 @@ func (l *leader) run() {
 	}
 }
 
-// takeStop consumes the stop that was seen. It may meanwhile have become an end:
-// then the process is reaped.
+// takeStop consumes the stop that was seen. If the process has ended in the meantime, takeStop reaps it
+// and returns true.
 func (l *leader) takeStop() (ended bool) {
 	var status syscall.WaitStatus
 	pid, err := syscall.Wait4(l.pid, &status, syscall.WUNTRACED|syscall.WNOHANG, nil)
@@ -61,7 +61,7 @@ func (l *leader) takeStop() (ended bool) {
 	case status.Stopped():
 		select {
 		case l.stops <- status.StopSignal():
-		default: // the ones before are yet to be read
+		default: // the reader is still busy with earlier stops
 		}
 	default:
 		l.reaped, l.status = true, status
@@ -70,7 +70,7 @@ func (l *leader) takeStop() (ended bool) {
 	return false
 }
 
-// reap returns how the process ended; only after gone.
+// reap returns how the process ended. Call it only after gone is closed.
 func (l *leader) reap() syscall.WaitStatus {
 	for !l.reaped {
 		_, err := syscall.Wait4(l.pid, &l.status, 0, nil)
@@ -82,42 +82,48 @@ func (l *leader) reap() syscall.WaitStatus {
 	return l.status
 }
 
-// othersAlive says whether a process of the group is alive; only after gone.
+// othersAlive reports whether any process of the group is alive. Call it only after gone is closed.
 func (l *leader) othersAlive() bool { return groupAlive(l.pid) }
 
-// groupAlive looks through /proc: for kill(2) a zombie is as good as a process.
+// groupAlive searches /proc, because kill(2) does not distinguish a zombie from a live process.
 func groupAlive(pgid int) bool {
-	dir, err := os.Open("/proc")
+	alive, err := eachProcess(func(_ string, fields []string) bool {
+		// A process whose first thread has ended looks like a zombie.
+		dead := fields[statState] == "Z" || fields[statState] == "X"
+		return fields[statGroup] == strconv.Itoa(pgid) && (!dead || fields[statThreads] != "1" && fields[statThreads] != "0")
+	})
 	if err != nil {
 		return syscall.Kill(-pgid, 0) == nil
+	}
+	return alive
+}
+
+// Fields of /proc/<pid>/stat, after the name in parentheses.
+const statState, statParent, statGroup, statThreads = 0, 1, 2, 17
+
+// eachProcess calls found with the fields of every process, until found returns true.
+func eachProcess(found func(pid string, fields []string) bool) (bool, error) {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return false, err
 	}
 	defer func() { _ = dir.Close() }()
 	names, err := dir.Readdirnames(-1)
 	if err != nil {
-		return syscall.Kill(-pgid, 0) == nil
+		return false, err
 	}
 	for _, name := range names {
-		if name[0] >= '0' && name[0] <= '9' && memberAlive(name, pgid) {
-			return true
+		if name[0] < '0' || name[0] > '9' {
+			continue
+		}
+		text, err := os.ReadFile("/proc/" + name + "/stat")
+		if err != nil {
+			continue // the process has ended
+		}
+		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+		if len(fields) > statThreads && found(name, fields) {
+			return true, nil
 		}
 	}
-	return false
-}
-
-// memberAlive reads /proc/<pid>/stat: after the name in parentheses come the
-// state, the parent, the group and more.
-func memberAlive(pid string, pgid int) bool {
-	text, err := os.ReadFile("/proc/" + pid + "/stat")
-	if err != nil {
-		return false // it has gone
-	}
-	rest := string(text[bytes.LastIndexByte(text, ')')+1:])
-	const state, group, threads = 0, 2, 17
-	fields := strings.Fields(rest)
-	if len(fields) <= threads || fields[group] != strconv.Itoa(pgid) {
-		return false
-	}
-	// A process whose first thread has ended looks like a zombie.
-	dead := fields[state] == "Z" || fields[state] == "X"
-	return !dead || fields[threads] != "1" && fields[threads] != "0"
+	return false, nil
 }

@@ -4,7 +4,7 @@ package supervise
 
 import "golang.org/x/sys/unix"
 
-// How a terminal's modes are read and set.
+// The requests that read and set a terminal's modes.
 const (
 	getModes = unix.TIOCGETA
 	setModes = unix.TIOCSETAW

@@ -2,7 +2,7 @@ package supervise
 
 import "golang.org/x/sys/unix"
 
-// How a terminal's modes are read and set.
+// The requests that read and set a terminal's modes.
 const (
 	getModes = unix.TCGETS
 	setModes = unix.TCSETSW

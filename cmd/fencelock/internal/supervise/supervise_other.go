@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// IsTerminal says whether a file may be a terminal.
+// IsTerminal reports whether a file may be a terminal.
 func IsTerminal(file *os.File) bool {
 	info, err := file.Stat()
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// Group is a command that cannot be had here.
+// Group is a running command. This system does not support it.
 type Group struct{}
 
 // Start always fails here.

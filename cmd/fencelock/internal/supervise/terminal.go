@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminal is the one that controls this process. A nil terminal does nothing.
+// terminal is the controlling terminal of this process. The methods of a nil terminal do nothing.
 type terminal struct {
 	file  *os.File
 	modes *unix.Termios
 }
 
-// openTerminal returns nil if there is none.
+// openTerminal returns nil if the process has no terminal.
 func openTerminal() *terminal {
 	file, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
 	if err != nil {
@@ -32,7 +32,7 @@ func openTerminal() *terminal {
 
 func (t *terminal) fd() int { return int(t.file.Fd()) }
 
-// ours says whether this process's group is in the foreground.
+// ours reports whether this process's group is in the foreground.
 func (t *terminal) ours() bool { return t != nil && t.foreground() == syscall.Getpgrp() }
 
 func (t *terminal) foreground() int {
@@ -43,16 +43,15 @@ func (t *terminal) foreground() int {
 	return pgid
 }
 
-// give puts a group into the foreground. To do that from the background is a
-// reason to be stopped, unless the signal is ignored.
+// give puts a group into the foreground. The kernel stops a background process that does this, unless the
+// process ignores SIGTTOU.
 func (t *terminal) give(pgid int) {
 	signal.Ignore(syscall.SIGTTOU)
 	defer signal.Reset(syscall.SIGTTOU)
-	_ = unix.IoctlSetPointerInt(t.fd(), unix.TIOCSPGRP, pgid) // else the terminal has gone
+	_ = unix.IoctlSetPointerInt(t.fd(), unix.TIOCSPGRP, pgid) // an error means that the terminal is gone
 }
 
-// takeBack puts this process's group into the foreground if the other group is
-// there.
+// takeBack puts this process's group into the foreground, if the group from is in the foreground now.
 func (t *terminal) takeBack(from int) bool {
 	if t == nil || from == 0 || t.foreground() != from {
 		return false
@@ -61,19 +60,18 @@ func (t *terminal) takeBack(from int) bool {
 	return true
 }
 
-// close takes the terminal back, and undoes what a program that was killed may
-// have done to it.
+// close takes the terminal back, and restores the modes that a killed program may have changed.
 func (t *terminal) close(pgid int) {
 	if t == nil {
 		return
 	}
 	if t.takeBack(pgid) {
-		_ = unix.IoctlSetTermios(t.fd(), setModes, t.modes) // else it has gone
+		_ = unix.IoctlSetTermios(t.fd(), setModes, t.modes) // an error means that the terminal is gone
 	}
 	_ = t.file.Close()
 }
 
-// IsTerminal says whether a file is a terminal.
+// IsTerminal reports whether a file is a terminal.
 func IsTerminal(file *os.File) bool {
 	if file == nil {
 		return false
@@ -82,7 +80,7 @@ func IsTerminal(file *os.File) bool {
 	return err == nil
 }
 
-// orphaned says that no shell would continue this process if it stopped.
+// orphaned reports whether no shell would continue this process if it stopped.
 func orphaned() bool {
 	own, err := unix.Getsid(0)
 	parents, errParent := unix.Getsid(os.Getppid())

@@ -17,26 +17,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The watchdog reads lines: the group to watch and the grace in nanoseconds; when to
-// kill it, in nanoseconds of the monotonic clock; and the end.
+// The lines that the watchdog reads: the group and the grace in nanoseconds; the deadline in nanoseconds
+// of the monotonic clock; and the end.
 const (
 	lineWatch = "watch %d %d\n"
 	lineKill  = "kill %d\n"
 	lineDone  = "done\n"
 )
 
-// watchdogPipe is the supervisor's end.
+// watchdogPipe is the supervisor's end of the pipe.
 type watchdogPipe struct {
 	pipe  *os.File
 	mu    sync.Mutex
-	ended chan bool // whether it killed the group
+	ended chan bool // receives whether the watchdog killed the group
 }
 
 // watchdogKilled is the watchdog's exit code if it had to kill.
 const watchdogKilled = 3
 
-// startWatchdog starts it in a session of its own, where no signal to the job or
-// the terminal's end reaches it.
+// startWatchdog starts the watchdog in its own session, so that signals to the job and the end of the
+// terminal do not reach it.
 func startWatchdog(opts Options) (*watchdogPipe, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -46,13 +46,14 @@ func startWatchdog(opts Options) (*watchdogPipe, error) {
 	cmd := exec.Command(opts.Watchdog[0], opts.Watchdog[1:]...) //nolint:noctx // this program; it ends when the pipe does
 	cmd.Stdin, cmd.Env, cmd.Dir = r, []string{}, "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
+	if err := startChild(cmd); err != nil {
 		_ = w.Close()
 		return nil, fmt.Errorf("cannot start the watchdog: %w", err)
 	}
 	p := &watchdogPipe{pipe: w, ended: make(chan bool, 1)}
 	go func() {
-		_ = cmd.Wait() // its code says it
+		_ = cmd.Wait() // the exit code has the result
+		reaped(cmd.Process.Pid)
 		p.ended <- cmd.ProcessState != nil && cmd.ProcessState.ExitCode() == watchdogKilled
 	}()
 	return p, nil
@@ -69,7 +70,8 @@ func (p *watchdogPipe) watch(pgid int, grace time.Duration, deadline time.Time) 
 	p.extend(deadline)
 }
 
-// extend reads the clock first: a pause between the two makes the deadline earlier.
+// extend reads the clock first, so that a pause between the two calls makes the deadline earlier, not
+// later.
 func (p *watchdogPipe) extend(deadline time.Time) {
 	now := monotonic()
 	p.tellf(lineKill, now+time.Until(deadline))
@@ -81,7 +83,7 @@ func (p *watchdogPipe) dismiss() (killed bool) {
 	return <-p.ended
 }
 
-// monotonic reads the clock that all processes of the machine share.
+// monotonic returns the time of the clock that all processes of the machine share.
 func monotonic() time.Duration {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
@@ -90,12 +92,12 @@ func monotonic() time.Duration {
 	return time.Duration(now.Nano())
 }
 
-// Watch is the watchdog's program: it reads what the supervisor tells it, and
-// returns when all is over, with the exit code of its process.
+// Watch is the watchdog's program. It reads the supervisor's lines until the group has ended, and returns
+// the exit code of its process.
 func Watch(in io.Reader) (code int) {
-	// kill by name, a hang-up, or Ctrl-C are for the command.
+	// These signals are meant for the command.
 	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM)
-	_ = unix.Setpriority(unix.PRIO_PGRP, 0, -10) //nolint:mnd // as well as it may
+	_ = unix.Setpriority(unix.PRIO_PGRP, 0, -10) //nolint:mnd // fails without the privilege
 	w := watch{kill: math.MaxInt64}
 	lines := make(chan string)
 	go func() {
@@ -111,11 +113,11 @@ func Watch(in io.Reader) (code int) {
 	return 0
 }
 
-// watch is what the watchdog knows.
+// watch is the state of the watchdog.
 type watch struct {
 	pgid  int
 	grace time.Duration
-	kill  time.Duration // on the monotonic clock
+	kill  time.Duration // the deadline on the monotonic clock
 
 	killed bool
 }
@@ -134,8 +136,8 @@ func (w *watch) run(lines <-chan string) {
 	}
 }
 
-// last hears what may just have been said before it kills: a watchdog that was
-// starved has both before it, the news and the deadline.
+// last reads the lines that are already in the pipe before the watchdog kills the group. A watchdog that
+// got no processor for a while may find the deadline and a later line at the same time.
 func (w *watch) last(lines <-chan string) (over bool) {
 	select {
 	case line, open := <-lines:
@@ -167,7 +169,7 @@ func (w *watch) read(line string) {
 	}
 }
 
-// abandoned ends the group, since its supervisor has died without a word.
+// abandoned ends the group, because its supervisor died without ending the protocol.
 func (w *watch) abandoned() {
 	w.signal(syscall.SIGTERM)
 	w.signal(syscall.SIGCONT)

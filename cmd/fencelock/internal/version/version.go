@@ -1,13 +1,13 @@
-// Package version says which version of the program runs.
+// Package version returns the version of the running program.
 package version
 
 import "runtime/debug"
 
-// What a release's build says of itself, by -ldflags -X: a workspace has no version, and Go
-// puts no commit into what it builds there. Empty otherwise.
+// A release sets these variables with -ldflags -X, because Go records the commit only in a clone (not in
+// a Git worktree), and the version only from a tag. They are empty in other builds.
 var releaseVersion, releaseCommit, releaseDate string
 
-// String is the release's or the module's, or the commit of a build from a checkout.
+// String returns the version of the release or module, or the commit of a build from a checkout.
 func String() string {
 	if releaseVersion != "" {
 		return releaseVersion
@@ -25,8 +25,8 @@ func String() string {
 	return "devel"
 }
 
-// Commit is what was built and when it was committed (RFC 3339, UTC), or empty: a module
-// that go install fetched has a version, and no commit.
+// Commit returns the commit and its date (RFC 3339, UTC). Both are empty for a module that go install
+// fetched, which has a version but no commit.
 func Commit() (id, date string) {
 	if releaseCommit != "" {
 		return releaseCommit, releaseDate
@@ -34,7 +34,7 @@ func Commit() (id, date string) {
 	return vcs("revision"), vcs("time")
 }
 
-// vcs is what the build knows of its commit: its revision or time, or "".
+// vcs returns a value that the build recorded about its commit: its revision or time; "" if it recorded none.
 func vcs(what string) string {
 	info, _ := debug.ReadBuildInfo()
 	if info == nil {

@@ -1,4 +1,4 @@
-// Package fakenode is a node whose answers a test writes.
+// Package fakenode is a node with replies scripted by a test.
 package fakenode
 
 import (
@@ -14,22 +14,22 @@ import (
 	"github.com/fencelock/fencelock/lockcore/nodetest"
 )
 
-// Node answers votes with the test's script, and the rest as a Model does that no
-// server observes. Without a script it does not answer.
+// Node replies to votes with the test's script, and behaves otherwise like a Model that no server observes.
+// Without a script it does not reply.
 type Node struct {
 	*nodetest.Model
 
 	mu     sync.Mutex
-	script func(op node.Op) (after time.Duration, reply node.Reply) // after < 0: no answer
+	script func(op node.Op) (after time.Duration, reply node.Reply) // after < 0: no reply
 	asked  []node.Op
 }
 
-// New makes a Node that does not answer yet.
+// New makes a Node that does not reply yet.
 func New(name string) *Node {
 	return &Node{Model: nodetest.NewModel(nodetest.ModelOptions{Name: name})}
 }
 
-// Several makes n of them.
+// Several makes n nodes.
 func Several(n int) []node.Node {
 	nodes := make([]node.Node, n)
 	for i := range nodes {
@@ -38,7 +38,7 @@ func Several(n int) []node.Node {
 	return nodes
 }
 
-// Submit notes the op and answers by the script, from another goroutine.
+// Submit records the op and replies by the script, from another goroutine.
 func (f *Node) Submit(op *node.Op, index int, sink node.Sink) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -65,8 +65,8 @@ func (f *Node) Ops(kind node.OpKind) (ops []node.Op) {
 	return ops
 }
 
-// Answer sets the script: what is answered to an op, and after how long; not at all if that
-// is negative.
+// Answer sets the script: it returns the reply to an op, and the delay before it; a negative delay means no
+// reply.
 func (f *Node) Answer(script func(op node.Op) (time.Duration, node.Reply)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -89,7 +89,7 @@ func (f *Node) Admits(tb testing.TB, c node.Cluster) {
 	}
 }
 
-// Count takes the counter of "r" up to a token.
+// Count raises the counter of "r" to a token.
 func (f *Node) Count(token fencing.Token) {
 	f.Apply(node.Op{Kind: node.OpRelease, Epoch: 1, Resource: "r", Owner: "counting", Token: token - 1})
 }
@@ -107,7 +107,7 @@ func (f *Node) Install(tb testing.TB, epoch node.Epoch) {
 	}
 }
 
-// Counter is that of "r".
+// Counter returns the counter of "r".
 func (f *Node) Counter(tb testing.TB) fencing.Token {
 	tb.Helper()
 	counters, err := f.Counters(tb.Context(), 1, []string{"r"})
@@ -117,10 +117,10 @@ func (f *Node) Counter(tb testing.TB) fencing.Token {
 	return counters[0]
 }
 
-// Lock is what the node shows of "r".
+// Lock returns the lock of "r".
 func (f *Node) Lock() node.Reply { return f.Apply(node.Op{Kind: node.OpRead, Resource: "r"}) }
 
-// Always is a script that answers every op alike, after a millisecond.
+// Always is a script with the same reply to every op, after a millisecond.
 func Always(reply node.Reply) func(node.Op) (time.Duration, node.Reply) {
 	return func(node.Op) (time.Duration, node.Reply) { return time.Millisecond, reply }
 }

@@ -1,5 +1,5 @@
-// Package scenario runs text scenarios against a value: blocks of commands, and
-// what the value shows after them.
+// Package scenario runs text scenarios against a value: blocks of commands, and the expected state of the
+// value after each block.
 package scenario
 
 import (
@@ -10,15 +10,15 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// Runner gives the commands of a scenario a meaning.
+// Runner executes the commands of a scenario.
 type Runner interface {
 	Do(cmd Command) (printed string, err error)
-	Show() string // the value after a block
+	Show() string // returns the state of the value after a block
 }
 
-// Run runs a file of testdata, which datadriven reads: blocks of
-// commands, a line each, then ---- and what they print. Lines that begin with #
-// are for the reader. `go test -rewrite` writes what is printed now.
+// Run runs a file of testdata in the format of datadriven: blocks of commands, one on each line, then
+// ---- and the expected output. Lines that begin with # are comments. `go test -rewrite` replaces the
+// expected output by the present one.
 //
 //	# two nodes have seen more leases than the third
 //	acquire n=3
@@ -46,7 +46,7 @@ func Run(t *testing.T, file string, r Runner) {
 // Command is one line: a verb, then words and key=value pairs.
 type Command struct{ datadriven.TestData }
 
-// commands are the lines of a block: datadriven's directive and its input.
+// commands returns the commands of a block: datadriven's directive and its input.
 func commands(t *testing.T, block *datadriven.TestData) []Command {
 	t.Helper()
 	list := []Command{{*block}}
@@ -60,7 +60,7 @@ func commands(t *testing.T, block *datadriven.TestData) []Command {
 	return list
 }
 
-// Number reads the k-th argument, or 0.
+// Number returns the k-th argument, or 0.
 func (c Command) Number(k int) int64 {
 	if k >= len(c.CmdArgs) {
 		return 0
@@ -69,7 +69,7 @@ func (c Command) Number(k int) int64 {
 	return n
 }
 
-// Pair reads the value of a pair, or "".
+// Pair returns the value of a pair, or "".
 func (c Command) Pair(key string) string {
 	for _, arg := range c.CmdArgs {
 		if arg.Key == key && len(arg.Vals) == 1 {
@@ -79,13 +79,13 @@ func (c Command) Pair(key string) string {
 	return ""
 }
 
-// PairNumber reads a numeric pair, or 0.
+// PairNumber returns the value of a numeric pair, or 0.
 func (c Command) PairNumber(key string) int64 {
 	n, _ := strconv.ParseInt(c.Pair(key), 10, 64)
 	return n
 }
 
-// Ordinals writes node numbers as the scenarios count them: from 1.
+// Ordinals formats node numbers as scenarios count them, from 1.
 func Ordinals(nodes []int) string {
 	parts := make([]string, len(nodes))
 	for k, i := range nodes {

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/internal/testenv"
+)
+
+// A server whose disk is full is not ready, though nobody asks it for a lock and though the
+// writes that only replace something succeed; it says so in one line, and is ready again with room.
+func TestAFullDiskShowsWithoutTraffic(t *testing.T) {
+	t.Parallel()
+	dir := tmpfs(t, 4)
+	p := start(t, "FENCELOCK_DATA="+filepath.Join(dir, "fencelock.db"))
+	disk := full(t, dir)
+	ready := func(want int) {
+		t.Helper()
+		p.until(fmt.Sprintf("/readyz says %d", want), func() bool {
+			resp, err := p.client.Get(p.url + "/readyz")
+			if err != nil {
+				return false
+			}
+			_ = resp.Body.Close()
+			return resp.StatusCode == want
+		})
+	}
+	ready(http.StatusOK)
+	for range 2 { // the second time it has just proved that there is room
+		disk.begin()
+		ready(http.StatusServiceUnavailable)
+		p.until("the log says why", func() bool { return strings.Contains(p.logged(), "no space left") })
+		disk.end()
+		ready(http.StatusOK)
+	}
+	if n := strings.Count(p.logged(), "no space left"); n != 1 { // a state that comes back at once is no news
+		t.Errorf("%d lines say so:\n%s", n, p.logged())
+	}
+}
+
+// A Postgres whose disk is full still reads. To a server that is one state, and one line of its
+// log says so, whatever is asked of it meanwhile.
+func TestAFullDiskUnderPostgresIsOneState(t *testing.T) {
+	testenv.Long(t, "a full disk of Postgres that the log tells many times, as two states in turn")
+	t.Parallel()
+	const lasts = 6 * time.Second
+	f := newPostgresFaults(t)
+	disk := full(t, onSmallDisk(t, f.pg, f.text(`SHOW data_directory`), 160))
+	o := observe(f.p)
+	o.grantedAfter(time.Now(), patience)
+	o.untilReady(func(l look) bool { return l.whole })
+	disk.begin()
+	o.untilReady(func(l look) bool { return strings.Contains(l.says, "No space left") })
+	<-time.After(lasts) // what is measured is how often the log says it
+	told, late := 0, 0
+	for line := range strings.Lines(f.p.logged()) {
+		switch {
+		case !strings.Contains(line, `"node state"`):
+		case strings.Contains(line, "No space left"):
+			told++
+			if !strings.Contains(line, `"state":"refused"`) {
+				t.Errorf("a Postgres that answers is not refused: %s", line)
+			}
+		case strings.Contains(line, context.DeadlineExceeded.Error()): // a busy machine's, another state
+			late++
+		}
+	}
+	if told < 1 || told > 1+late {
+		t.Errorf("a full disk of %s is told in %d lines, want one:\n%s", lasts, told, f.p.logged())
+	}
+	disk.end()
+	o.untilReady(func(l look) bool { return l.sound })
+	o.end()
+}

@@ -1,0 +1,5 @@
+//go:build !unix
+
+package boltfile
+
+func full(error) bool { return false }
