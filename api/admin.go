@@ -6,6 +6,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/fencelock/fencelock/api/edge"
 )
 
 // NewAdmin makes the handler of the admin listener: /metrics and /debug/pprof.
@@ -19,7 +21,7 @@ func NewAdmin(metrics prometheus.Gatherer) http.Handler {
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		connectionOf(r).trust("") // every caller that gets here is trusted
+		edge.Of(r).Trust("") // every caller that gets here is trusted
 		mux.ServeHTTP(w, r)
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/fencelock/fencelock/api/access"
+	"github.com/fencelock/fencelock/api/edge"
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/lockcore"
 )
@@ -219,7 +220,7 @@ func (s *Server) checked(d decision, h handler) handler {
 		if err := s.counted(d, w, r); err != nil {
 			return err
 		}
-		connectionOf(r).trust(w.who.Name())
+		edge.Of(r).Trust(w.who.Name())
 		if d.subject != nil {
 			if err := d.subject(s, w, r); err != nil {
 				return err
@@ -229,6 +230,23 @@ func (s *Server) checked(d decision, h handler) handler {
 			return err
 		}
 		return h(w, r)
+	}
+}
+
+// unasked serves a request that needs no credentials.
+func (s *Server) unasked(d decision, h handler) handler {
+	return func(w *exchange, r *http.Request) error {
+		edge.Of(r).SlowDown()
+		leave, ok := s.strangers.Enter(r, d.probe)
+		if !ok {
+			panic(http.ErrAbortHandler)
+		}
+		defer leave()
+		err := h(w, r)
+		if err == nil {
+			_ = http.NewResponseController(w).Flush() // the stranger counts until it has read the response
+		}
+		return err
 	}
 }
 

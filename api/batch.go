@@ -16,6 +16,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/fencelock/fencelock/api/access"
+	"github.com/fencelock/fencelock/api/edge"
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/lockcore"
 )
@@ -130,7 +131,7 @@ func (s *Server) batch(w *exchange, r *http.Request) error {
 	unread := new(unreadGrants)
 	defer give() // after the response is delivered
 	results := s.perform(w, r, operations, unread)
-	if err = gone(r); err == nil {
+	if err = edge.Gone(r); err == nil {
 		err = s.deliverBatch(w, results)
 	}
 	if err != nil {

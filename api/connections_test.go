@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencelock/fencelock/api"
+	"github.com/fencelock/fencelock/api/edge"
 	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore"
 )
@@ -62,16 +62,16 @@ func newFull(t *testing.T, over string, most int) *full {
 	}}
 	s := newService(t, locks, withAccess(t, line("known", "read=*")))
 	server := httptest.NewUnstartedServer(s.handler)
-	opts := api.ListenerOptions{Handshake: 10 * time.Second, Max: most, Name: "api", Logger: slog.New(slog.DiscardHandler)}
+	opts := edge.ListenerOptions{Handshake: 10 * time.Second, Max: most, Name: "api", Logger: slog.New(slog.DiscardHandler)}
 	if over != "http" {
 		certified := httptest.NewTLSServer(nil)
 		opts.TLS = &tls.Config{Certificates: certified.TLS.Certificates, NextProtos: []string{"h2", "http/1.1"}}
 		certified.Close()
 	}
-	server.Listener = api.NewListener(server.Listener, opts)
-	server.Config.ConnContext = api.ConnContext
+	server.Listener = edge.NewListener(server.Listener, opts)
+	server.Config.ConnContext = edge.ConnContext
 	server.Config.ConnState = func(conn net.Conn, state http.ConnState) {
-		api.ConnState(conn, state)
+		edge.ConnState(conn, state)
 		f.states.Store(conn.RemoteAddr().String(), state)
 	}
 	server.Config.Protocols = new(http.Protocols)

@@ -22,6 +22,7 @@ import (
 
 	"github.com/fencelock/fencelock/api"
 	"github.com/fencelock/fencelock/api/access"
+	"github.com/fencelock/fencelock/api/edge"
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
@@ -100,7 +101,7 @@ func exampleRefusals() map[string]func(*testing.T) answered {
 		},
 		"host-not-served": func(t *testing.T) answered {
 			t.Helper()
-			s := newService(t, &fake{}, func(o *api.Options) { o.Hosts = &api.Hosts{Listen: "127.0.0.1:8080"} })
+			s := newService(t, &fake{}, func(o *api.Options) { o.Hosts = &edge.Hosts{Listen: "127.0.0.1:8080"} })
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/readyz", http.NoBody)
 			if err != nil {
 				t.Fatal(err)

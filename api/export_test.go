@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/fencelock/fencelock/api/access"
+	"github.com/fencelock/fencelock/api/edge"
 	"github.com/fencelock/fencelock/lockcore"
 )
 
@@ -20,7 +21,7 @@ type Kind struct {
 
 // dynamic are the kinds whose detail is made by refusal.details.
 var dynamic = []error{
-	errField, errHost, errForbidden, lockcore.ErrNoQuorum, lockcore.ErrOtherLease, access.ErrRequestLimit, access.ErrWaiterLimit, access.ErrRecordLimit, access.ErrLeaseLimit,
+	errField, edge.ErrHost, errForbidden, lockcore.ErrNoQuorum, lockcore.ErrOtherLease, access.ErrRequestLimit, access.ErrWaiterLimit, access.ErrRecordLimit, access.ErrLeaseLimit,
 }
 
 // Kinds lists the problem table.
@@ -103,17 +104,3 @@ const BodyTimeout = bodyTimeout
 
 // WatchAfter is how long a request waits before its connection is watched.
 const WatchAfter = watchAfter
-
-// AmbiguousHeader reports whether the check refuses the text when it comes in
-// pieces of this size.
-func AmbiguousHeader(text []byte, size int) bool {
-	var check headerCheck
-	for len(text) > 0 {
-		n := min(max(1, size), len(text))
-		if check.see(text[:n]) != nil {
-			return true
-		}
-		text = text[n:]
-	}
-	return false
-}

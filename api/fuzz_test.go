@@ -235,17 +235,3 @@ func FuzzPathResource(f *testing.F) {
 		}
 	})
 }
-
-// FuzzHeaderCheck: what is thought of a header does not depend on the pieces in
-// which it comes.
-func FuzzHeaderCheck(f *testing.F) {
-	f.Add("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n{\n }\nGET / HTTP/1.1\r\n Host: a\r\n\r\n", 3)
-	f.Add("POST / HTTP/1.1\nTransfer-Encoding: chunked\nContent-Length: 5\n\n", 1)
-	f.Add("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 7)
-	f.Fuzz(func(t *testing.T, text string, size int) {
-		whole := api.AmbiguousHeader([]byte(text), len(text))
-		if pieces := api.AmbiguousHeader([]byte(text), size); pieces != whole {
-			t.Errorf("refused: %t whole, %t in pieces of %d", whole, pieces, size)
-		}
-	})
-}

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fencelock/fencelock/api"
+	"github.com/fencelock/fencelock/api/edge"
 	"github.com/fencelock/fencelock/api/events"
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/fencing"
@@ -279,7 +280,7 @@ func newService(t *testing.T, f *fake, change ...func(*api.Options)) *service {
 	server := httptest.NewUnstartedServer(nil)
 	s.handler = api.New(opts)
 	server.Config.Handler = s.handler
-	server.Config.ConnContext = api.ConnContext
+	server.Config.ConnContext = edge.ConnContext
 	server.Config.ReadHeaderTimeout = 10 * time.Second
 	server.Config.Protocols = new(http.Protocols)
 	server.Config.Protocols.SetHTTP1(true)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/api/access"
+	"github.com/fencelock/fencelock/api/edge"
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
@@ -37,7 +38,7 @@ func (s *Server) acquire(w *exchange, r *http.Request) error {
 // grant acquires and sends the lease.
 func (s *Server) grant(w *exchange, r *http.Request, req *lockcore.Request) error {
 	lease, err := s.take(w, r, req)
-	if left := gone(r); left != nil {
+	if left := edge.Gone(r); left != nil {
 		if err == nil {
 			s.releaseUnread(w, r, req, lease)
 		}
@@ -61,7 +62,7 @@ func (s *Server) take(w *exchange, r *http.Request, req *lockcore.Request) (lock
 	if req.Wait > 0 {
 		defer w.expense.pause()()
 		var stop func()
-		ctx, stop = untilHangUp(ctx, r)
+		ctx, stop = edge.UntilHangUp(ctx, r, watchAfter)
 		defer stop()
 	}
 	return s.leases.Acquire(ctx, w.who, req)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/api/access"
+	"github.com/fencelock/fencelock/api/edge"
 	"github.com/fencelock/fencelock/api/events"
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/fencing"
@@ -29,7 +30,6 @@ var (
 	errLockNotHeld      = errors.New("no lease holds the resource")
 	errNoGuard          = errors.New("this server keeps no guarded records: FENCELOCK_DATABASE_URL is not set")
 	errListLimit        = fmt.Errorf("this caller has %d listings in flight or not read yet, the limit: read one to its end first", maxListsOfCaller)
-	errHost             = errors.New("this server does not accept this host name")
 	errUnauthorized     = errors.New("send Authorization: Bearer with a token that this service knows, or a client certificate; see docs/how-to/access.md")
 	errForbidden        = errors.New("the caller's rules do not give the right that this needs")
 	errInternal         = errors.New("see the server's log under this request_id")
@@ -70,7 +70,7 @@ func problems() []problem {
 		{"too-many-listeners", http.StatusServiceUnavailable, "Too many readers listen to this server's events", events.ErrTooMany, ""},
 		{"listener-limit", http.StatusTooManyRequests, "The caller is at its limit of event streams", events.ErrLimit, ""},
 		{"list-limit", http.StatusTooManyRequests, "The caller is at its limit of listings", errListLimit, ""},
-		{"host-not-served", http.StatusMisdirectedRequest, "The server does not accept this host name", errHost, ""},
+		{"host-not-served", http.StatusMisdirectedRequest, "The server does not accept this host name", edge.ErrHost, ""},
 		{"server-stopping", http.StatusServiceUnavailable, "The server is stopping", lockcore.ErrStopping, ""},
 		{"lock-not-held", http.StatusNotFound, "The resource is not locked", errLockNotHeld, ""},
 		{"other-lease", http.StatusPreconditionFailed, "Another lease holds the resource", lockcore.ErrOtherLease, ""},
@@ -143,7 +143,7 @@ func (a *refusal) details(err error) {
 	})
 	describe(err, func(e *fencing.ProofError) { a.Resource = e.Resource })
 	describe(err, func(e unreadError) { a.Detail = e.Error() })
-	describe(err, func(e *hostError) { a.Detail = e.Error() })
+	describe(err, func(e *edge.HostError) { a.Detail = e.Error() })
 	describe(err, func(e *forbiddenError) {
 		a.Resource = e.resource
 		a.Detail = fmt.Sprintf("this needs the right %s here, which the access file does not give to %s", e.right, e.who)
@@ -224,16 +224,16 @@ func (s *Server) answer(h handler) http.HandlerFunc {
 func (s *Server) refuse(w *exchange, r *http.Request, err error) {
 	stranger := w.who == nil && s.Access != nil
 	if stranger {
-		connectionOf(r).slowDown() // even if the caller has reset the stream
+		edge.Of(r).SlowDown() // even if the caller has reset the stream
 	}
-	if r.Context().Err() != nil || errors.Is(err, errHungUp) || w.status != 0 {
+	if r.Context().Err() != nil || errors.Is(err, edge.ErrHungUp) || w.status != 0 {
 		panic(http.ErrAbortHandler)
 	}
 	a := s.classify(err)
 	s.logRefusal(w, r, a.Status, err)
 	w.within = refusalTimeout
 	if a.Status == http.StatusTooManyRequests && w.part == nil {
-		connectionOf(r).slowDownCaller(w.who) // a refusal costs the server as much as one for a stranger
+		edge.Of(r).SlowDownCaller(w.caller.Name()) // a refusal costs the server as much as one for a stranger
 	}
 	switch {
 	case stranger:
@@ -244,6 +244,18 @@ func (s *Server) refuse(w *exchange, r *http.Request, err error) {
 		return
 	}
 	_ = s.writeRefusal(w, a) // a caller that cannot read a refusal loses nothing
+}
+
+// refuseStranger writes a refusal, which must be read soon.
+func (s *Server) refuseStranger(w *exchange, r *http.Request, a refusal) {
+	leave, ok := s.strangers.Enter(r, false)
+	if !ok {
+		panic(http.ErrAbortHandler)
+	}
+	defer leave()
+	if s.writeRefusal(w, a) == nil {
+		_ = http.NewResponseController(w).Flush()
+	}
 }
 
 func (s *Server) writeRefusal(w *exchange, a refusal) error {

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/fencelock/fencelock/api/access"
+	"github.com/fencelock/fencelock/api/edge"
 	"github.com/fencelock/fencelock/api/events"
 	"github.com/fencelock/fencelock/api/places"
 	"github.com/fencelock/fencelock/fencing"
@@ -31,11 +32,13 @@ const (
 	defaultWaiters     = 10_000
 	defaultRecords     = 100_000
 	defaultRecordBytes = 256 << 20
-	bodyTimeout        = 10 * time.Second // how long a request body may take to arrive
-	releaseTimeout     = 5 * time.Second  // how long releasing an undelivered grant may take
-	guardTimeout       = 5 * time.Second  // how long the guard's storage may take
-	answerTimeout      = 10 * time.Second // how long a caller may take to read its response
-	soon               = time.Second      // when to try again, if no better time is known
+	bodyTimeout        = 10 * time.Second       // how long a request body may take to arrive
+	releaseTimeout     = 5 * time.Second        // how long releasing an undelivered grant may take
+	guardTimeout       = 5 * time.Second        // how long the guard's storage may take
+	answerTimeout      = 10 * time.Second       // how long a caller may take to read its response
+	refusalTimeout     = time.Second            // the same for a refusal
+	watchAfter         = 250 * time.Millisecond // how long a request waits before its connection is watched for a hang-up
+	soon               = time.Second            // when to try again, if no better time is known
 	maxPooledBodyBytes = 2 * MaxBodyBytes
 	maxListsOfCaller   = 8 // under way or unread; each may take some megabytes
 )
@@ -49,7 +52,7 @@ type Options struct {
 	Access *access.Keeper
 	// Hosts are the host names that the server accepts; nil accepts all, which is only safe with access
 	// control.
-	Hosts *Hosts
+	Hosts *edge.Hosts
 	// Audit gets a line for each administrative act, even a refused one; nil means Logger.
 	Audit *slog.Logger
 	// Proofs returns the present keys for the leases' fencing_proof; nil for no proofs.
@@ -82,7 +85,7 @@ type Server struct {
 	leases    *lifecycle
 	guard     *guardWatch
 	records   *records
-	strangers strangers
+	strangers edge.Strangers
 	turns     *turns    // limits running batches
 	crew      crew      // runs the operations of batches
 	lists     share     // limits GET /locks, /blocked and /guarded
@@ -130,13 +133,13 @@ func (s *Server) Run(ctx context.Context) {
 // what a handler leaves unread, without a deadline.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.Access == nil {
-		connectionOf(r).trust("") // without access control there are no strangers
+		edge.Of(r).Trust("") // without access control there are no strangers
 	}
 	if r.ContentLength != 0 {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout)) // a test's writer has no deadline
 	}
 	if len(r.TransferEncoding) > 0 {
-		w.Header().Set("Connection", "close") // because headerCheck does not check what follows such a body
+		w.Header().Set("Connection", "close") // because edge does not check what follows such a body
 	}
 	s.router.ServeHTTP(w, r)
 }
@@ -213,4 +216,15 @@ func (s *Server) methodNotAllowed(w *exchange, r *http.Request) error {
 func refuseMethod(w *exchange, allowed ...string) error {
 	w.Header().Set("Allow", strings.Join(allowed, ", "))
 	return errMethodNotAllowed
+}
+
+// OnlyHosts refuses requests for other hosts. It is for listeners without access control.
+func (s *Server) OnlyHosts(hosts edge.Hosts, next http.Handler) http.Handler {
+	return s.answer(func(w *exchange, r *http.Request) error {
+		if err := hosts.Check(r.Host); err != nil {
+			return err
+		}
+		next.ServeHTTP(w, r)
+		return nil
+	})
 }

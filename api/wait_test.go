@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/api"
+	"github.com/fencelock/fencelock/api/edge"
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/lockcore"
 )
@@ -77,7 +78,7 @@ func TestPanicInAcquireIsAnswered(t *testing.T) {
 func secure(t *testing.T, s *service) *service {
 	t.Helper()
 	server := httptest.NewUnstartedServer(s.handler)
-	server.Config.ConnContext = api.ConnContext
+	server.Config.ConnContext = edge.ConnContext
 	server.EnableHTTP2 = true
 	server.StartTLS()
 	t.Cleanup(server.Close)

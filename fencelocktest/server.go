@@ -17,6 +17,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/api"
+	"github.com/fencelock/fencelock/api/edge"
 	"github.com/fencelock/fencelock/api/events"
 	"github.com/fencelock/fencelock/client"
 	"github.com/fencelock/fencelock/fencing"
@@ -58,7 +59,7 @@ func Start(tb testing.TB) *Server {
 		}
 		handler.ServeHTTP(w, r)
 	}))
-	s.http.Config.ConnContext = api.ConnContext
+	s.http.Config.ConnContext = edge.ConnContext
 	s.http.Start()
 	tb.Cleanup(func() {
 		s.http.CloseClientConnections()

@@ -156,12 +156,16 @@ var rules = []rule{
 		why: "HTTP over interfaces; it works the same over every storage",
 	},
 	{
+		pkg: "api/edge", others: true,
+		why: "a connection before its requests mean anything; it knows callers by name only",
+	},
+	{
 		pkg: "client", ours: []string{"api/wire", "fencing"}, others: true,
 		why: "it speaks HTTP; a client that knew lockcore could vote",
 	},
 	{
 		pkg: "fencelocktest", others: true, kit: true,
-		ours: []string{".", "api", "api/events", "client", "fencing", "lockcore/node", "lockcore/replica", "lockcore/sets", "storage/boltguard", "storage/boltstore"},
+		ours: []string{".", "api", "api/edge", "api/events", "client", "fencing", "lockcore/node", "lockcore/replica", "lockcore/sets", "storage/boltguard", "storage/boltstore"},
 		why:  "applications import it in their tests: the server itself, in their process",
 	},
 	{
@@ -233,7 +237,7 @@ var rules = []rule{
 		why: "it asks servers by HTTP; a command that knew the server would work on no other",
 	},
 	{
-		pkg: "cmd/fencelock/internal/server", ours: []string{".", "api", "api/access", "api/events", "cmd/fencelock/internal/backend", "cmd/fencelock/internal/check", "cmd/fencelock/internal/cli", "cmd/fencelock/internal/config", "cmd/fencelock/internal/keyfile", "cmd/fencelock/internal/logging", "cmd/fencelock/internal/reload", "cmd/fencelock/internal/screen", "cmd/fencelock/internal/version", "fencing", "internal/pemfile", "lockcore", "lockcore/keyring", "storage/redisnode"}, others: true,
+		pkg: "cmd/fencelock/internal/server", ours: []string{".", "api", "api/access", "api/edge", "api/events", "cmd/fencelock/internal/backend", "cmd/fencelock/internal/check", "cmd/fencelock/internal/cli", "cmd/fencelock/internal/config", "cmd/fencelock/internal/keyfile", "cmd/fencelock/internal/logging", "cmd/fencelock/internal/reload", "cmd/fencelock/internal/screen", "cmd/fencelock/internal/version", "fencing", "internal/pemfile", "lockcore", "lockcore/keyring", "storage/redisnode"}, others: true,
 		why: "it wires a server together, and asks none; main hands it what the client's commands need",
 	},
 	{
@@ -249,7 +253,7 @@ var rules = []rule{
 		why: "files of keys; it does not know what they seal",
 	},
 	{
-		pkg: "cmd/fencelock/internal/config", ours: []string{"api", "lockcore"}, others: true,
+		pkg: "cmd/fencelock/internal/config", ours: []string{"api/edge", "lockcore"}, others: true,
 		why: "it reads and checks the environment; the values are others' to use",
 	},
 	{
@@ -285,7 +289,7 @@ var rules = []rule{
 		why: "a program that reads what a binary was built from",
 	},
 	{
-		pkg: "internal/way", ours: []string{"api", "api/events", "api/wire", "lockcore/node", "lockcore/sets", "storage/redisnode"}, others: true, kit: true,
+		pkg: "internal/way", ours: []string{"api", "api/edge", "api/events", "api/wire", "lockcore/node", "lockcore/sets", "storage/redisnode"}, others: true, kit: true,
 		why: "it serves as cmd/fencelock does, and counts what runs",
 	},
 	{

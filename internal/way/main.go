@@ -26,6 +26,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fencelock/fencelock/api"
+	"github.com/fencelock/fencelock/api/edge"
 	"github.com/fencelock/fencelock/api/events"
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/lockcore/node"
@@ -116,8 +117,8 @@ func serve(ctx context.Context, addresses []string) (url string, err error) {
 	handler := api.New(api.Options{Service: locker, Logger: quiet, Metrics: prometheus.NewRegistry(), Events: events.NewHub()})
 	go handler.Run(ctx)
 	server := httptest.NewUnstartedServer(handler)
-	server.Listener = api.NewListener(server.Listener, api.ListenerOptions{Logger: quiet})
-	server.Config.ConnContext = api.ConnContext
+	server.Listener = edge.NewListener(server.Listener, edge.ListenerOptions{Logger: quiet})
+	server.Config.ConnContext = edge.ConnContext
 	server.Start()
 	return server.URL, nil
 }

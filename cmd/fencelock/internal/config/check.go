@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fencelock/fencelock/api"
+	"github.com/fencelock/fencelock/api/edge"
 	"github.com/fencelock/fencelock/lockcore"
 )
 
@@ -115,7 +115,7 @@ func goodPrefixes(list []string) bool {
 func (p *problems) hosts(list []string) {
 	for i, host := range list {
 		list[i] = strings.TrimSpace(host)
-		if list[i] == "" || list[i] != api.AnyHost && strings.ContainsAny(list[i], "*/:@ ") && net.ParseIP(list[i]) == nil {
+		if list[i] == "" || list[i] != edge.AnyHost && strings.ContainsAny(list[i], "*/:@ ") && net.ParseIP(list[i]) == nil {
 			p.refuse("FENCELOCK_ALLOWED_HOSTS", "must be names such as locks.example.com, without scheme and port, separated by commas, or *")
 		}
 	}

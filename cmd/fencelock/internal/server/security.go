@@ -11,8 +11,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/fencelock/fencelock/api"
 	"github.com/fencelock/fencelock/api/access"
+	"github.com/fencelock/fencelock/api/edge"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/keyfile"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/reload"
@@ -147,11 +147,11 @@ func readCertificates(cfg config.Config) (*tls.Config, error) {
 }
 
 // hosts returns the host names to accept without access control.
-func (s *security) hosts(cfg config.Config) *api.Hosts {
+func (s *security) hosts(cfg config.Config) *edge.Hosts {
 	if s.keeper != nil {
 		return nil
 	}
-	return &api.Hosts{Listen: cfg.Listen, Names: cfg.AllowedHosts}
+	return &edge.Hosts{Listen: cfg.Listen, Names: cfg.AllowedHosts}
 }
 
 func (s *security) scheme() string {

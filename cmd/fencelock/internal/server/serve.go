@@ -20,6 +20,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/api"
+	"github.com/fencelock/fencelock/api/edge"
 	"github.com/fencelock/fencelock/api/events"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/backend"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
@@ -131,8 +132,8 @@ type service struct {
 	backend         *backend.Backend
 	security        *security
 	tracer          trace.Tracer // nil for none
-	publicSocket    *api.Listener
-	adminSocket     *api.Listener
+	publicSocket    *edge.Listener
+	adminSocket     *edge.Listener
 	handler         *api.Server
 	public, admin   *http.Server
 }
@@ -141,7 +142,7 @@ type service struct {
 func (s *service) listen(ctx context.Context) (err error) {
 	files := openFiles()
 	public, admin := connectionLimits(files)
-	open := func(variable, address string, config *tls.Config, connections int) (*api.Listener, error) {
+	open := func(variable, address string, config *tls.Config, connections int) (*edge.Listener, error) {
 		l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 		if errors.Is(err, syscall.EADDRINUSE) {
 			return nil, fmt.Errorf("another program uses the port of %s=%s: set %s to a free port, or stop that program", variable, address, variable)
@@ -149,7 +150,7 @@ func (s *service) listen(ctx context.Context) (err error) {
 		if err != nil {
 			return nil, fmt.Errorf("cannot listen on %s=%s: %w", variable, address, err)
 		}
-		return api.NewListener(l, api.ListenerOptions{
+		return edge.NewListener(l, edge.ListenerOptions{
 			TLS: config, Handshake: headerTimeout, Max: connections, Name: variable, Remedy: remedy(files), Logger: s.logger,
 		}), nil
 	}
@@ -189,7 +190,7 @@ func (s *service) handle(registry *prometheus.Registry, locks lockcore.Service, 
 	s.public = s.httpServer(s.handler)
 	admin := api.NewAdmin(registry)
 	if s.cfg.OpenAdmin() {
-		admin = s.handler.OnlyHosts(api.Hosts{Listen: s.cfg.AdminListen, Names: s.cfg.AllowedHosts}, admin)
+		admin = s.handler.OnlyHosts(edge.Hosts{Listen: s.cfg.AdminListen, Names: s.cfg.AllowedHosts}, admin)
 	} else {
 		admin = s.handler.AuthorizeAdmin(admin)
 	}
@@ -205,8 +206,8 @@ func (s *service) httpServer(h http.Handler) *http.Server {
 	protocols.SetUnencryptedHTTP2(true)
 	return &http.Server{
 		Handler:           h,
-		ConnContext:       api.ConnContext,
-		ConnState:         api.ConnState,
+		ConnContext:       edge.ConnContext,
+		ConnState:         edge.ConnState,
 		Protocols:         protocols,
 		ReadHeaderTimeout: headerTimeout,
 		HTTP2: &http.HTTP2Config{

@@ -1,4 +1,4 @@
-package api_test
+package edge_test
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/fencelock/fencelock/api"
+	"github.com/fencelock/fencelock/api/edge"
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
@@ -24,7 +24,7 @@ func accepted(t *testing.T) (client, server net.Conn, socket syscall.RawConn) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := api.NewListener(tcp, api.ListenerOptions{Logger: slog.New(slog.DiscardHandler)})
+	l := edge.NewListener(tcp, edge.ListenerOptions{Logger: slog.New(slog.DiscardHandler)})
 	t.Cleanup(func() { _ = l.Close() })
 	if client, err = new(net.Dialer).DialContext(context.WithoutCancel(t.Context()), "tcp", tcp.Addr().String()); err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-package api_test
+package edge_test
 
 import (
 	"log/slog"
@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fencelock/fencelock/api"
+	"github.com/fencelock/fencelock/api/edge"
 )
 
 // frames is a connection over which pings without an end come, and a listener that accepts it.
@@ -30,7 +30,7 @@ func (f frames) Read(p []byte) (int, error) {
 // decides how much of the processor they take.
 func TestAStrangersFramesComeSlowly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := api.NewListener(frames{preface: strings.NewReader("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")}, api.ListenerOptions{Logger: slog.New(slog.DiscardHandler)})
+		l := edge.NewListener(frames{preface: strings.NewReader("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")}, edge.ListenerOptions{Logger: slog.New(slog.DiscardHandler)})
 		defer func() { _ = l.Close() }()
 		conn, err := l.Accept()
 		if err != nil {

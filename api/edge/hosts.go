@@ -1,9 +1,9 @@
-package api
+package edge
 
 import (
+	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
@@ -22,22 +22,25 @@ type Hosts struct {
 	Names []string
 }
 
-// serves reports whether the host is accepted. Loopback and the listener's own address always are. On a
+// Check refuses a host that is not accepted, with a *HostError. Loopback and the listener's own address always are. On a
 // listener of all addresses, every IP address is accepted, because a rebinding page uses a name. A request
 // without a Host (HTTP/1.0) does not come from a browser.
-func (h Hosts) serves(host string) bool {
+func (h Hosts) Check(host string) error {
 	name := hostname(host)
 	own := hostname(h.Listen)
 	ip, err := netip.ParseAddr(name)
 	isIP := err == nil
 	switch {
 	case host == "", name == "localhost", isIP && ip.Unmap().IsLoopback(), name == own:
-		return true
+		return nil
 	case slices.Contains(h.Names, AnyHost), slices.ContainsFunc(h.Names, func(n string) bool { return strings.EqualFold(n, name) }):
-		return true
+		return nil
 	}
 	ownIP, err := netip.ParseAddr(own)
-	return isIP && (own == "" || err == nil && ownIP.IsUnspecified())
+	if isIP && (own == "" || err == nil && ownIP.IsUnspecified()) {
+		return nil
+	}
+	return &HostError{host: host}
 }
 
 // hostname returns a Host without its port, brackets and final dot, in lower case.
@@ -49,22 +52,14 @@ func hostname(host string) string {
 	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
-// hostError is errHost with the refused host.
-type hostError struct{ host string }
+// ErrHost is what every *HostError is.
+var ErrHost = errors.New("this server does not accept this host name")
 
-func (e *hostError) Error() string {
-	return fmt.Sprintf("%s: %q; without access control the server accepts loopback addresses, the address that it listens on, and the names in FENCELOCK_ALLOWED_HOSTS, which have no port", errHost, e.host)
+// HostError is ErrHost with the refused host.
+type HostError struct{ host string }
+
+func (e *HostError) Error() string {
+	return fmt.Sprintf("%s: %q; without access control the server accepts loopback addresses, the address that it listens on, and the names in FENCELOCK_ALLOWED_HOSTS, which have no port", ErrHost, e.host)
 }
 
-func (e *hostError) Is(target error) bool { return target == errHost }
-
-// OnlyHosts refuses requests for other hosts. It is for listeners without access control.
-func (s *Server) OnlyHosts(hosts Hosts, next http.Handler) http.Handler {
-	return s.answer(func(w *exchange, r *http.Request) error {
-		if !hosts.serves(r.Host) {
-			return &hostError{host: r.Host}
-		}
-		next.ServeHTTP(w, r)
-		return nil
-	})
-}
+func (e *HostError) Is(target error) bool { return target == ErrHost }
