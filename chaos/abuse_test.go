@@ -37,8 +37,7 @@ func newAbused(t *testing.T, s *server) *abused {
 // startAbused starts a server on an embedded file.
 func startAbused(t *testing.T, env ...string) *abused {
 	t.Helper()
-	s := newServer(t, "server-0", append([]string{"FENCELOCK_DATA=" + t.TempDir() + "/fencelock.db"}, env...)...)
-	s.start()
+	s := startServer(t, "server-0", append([]string{"FENCELOCK_DATA=" + t.TempDir() + "/fencelock.db"}, env...)...)
 	a := newAbused(t, s)
 	a.awaitReady()
 	return a
@@ -85,7 +84,7 @@ func (a *abused) usage() (u usage) {
 
 func (a *abused) admins(path string) string {
 	a.t.Helper()
-	resp, err := http.Get("http://" + *a.admin.Load() + path)
+	resp, err := http.Get("http://" + a.AdminAddr() + path)
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -112,7 +111,7 @@ func (a *abused) awaitUsage(before usage, within time.Duration) {
 // dial opens a raw connection.
 func (a *abused) dial() net.Conn {
 	a.t.Helper()
-	conn, err := net.Dial("tcp", *a.address.Load())
+	conn, err := net.Dial("tcp", a.Addr())
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -192,7 +191,7 @@ func TestThousandsOfIdleConnections(t *testing.T) {
 	before := a.usage()
 	conns := make([]net.Conn, 3000)
 	flood(len(conns), 50, func(i int) {
-		conn, err := net.Dial("tcp", *a.address.Load())
+		conn, err := net.Dial("tcp", a.Addr())
 		if err != nil {
 			t.Error(err)
 			return
@@ -305,7 +304,7 @@ func (a *abused) dialNarrow() net.Conn {
 		err := raw.Control(func(fd uintptr) { failed = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096) })
 		return errors.Join(err, failed)
 	}}
-	conn, err := dialer.DialContext(a.t.Context(), "tcp", *a.address.Load())
+	conn, err := dialer.DialContext(a.t.Context(), "tcp", a.Addr())
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -330,7 +329,7 @@ func TestGiantRequests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			flood(50, 25, func(int) {
-				conn, err := net.Dial("tcp", *a.address.Load())
+				conn, err := net.Dial("tcp", a.Addr())
 				if err != nil {
 					t.Error(err)
 					return
@@ -416,9 +415,8 @@ func TestFloodOfResources(t *testing.T) {
 	testenv.Long(t, "resources by the thousand that a server never forgets")
 	t.Parallel()
 	redis := testenv.StartRedis(t)
-	s := newServer(t, "server-0", "FENCELOCK_REDIS_ADDRS="+redis.Addr(), "FENCELOCK_BOOTSTRAP=new",
+	s := startServer(t, "server-0", "FENCELOCK_REDIS_ADDRS="+redis.Addr(), "FENCELOCK_BOOTSTRAP=new",
 		"FENCELOCK_MAX_TTL=2s", "FENCELOCK_COUNTER_TTL=2s")
-	s.start()
 	a := newAbused(t, s)
 	a.awaitReady()
 	before := a.usage()

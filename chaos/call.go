@@ -20,15 +20,15 @@ import (
 // answerWithin is how long a client waits for a response, in addition to the wait that it requested.
 const answerWithin = 3 * time.Second
 
-// newTransport makes the transport that all clients share. It looks up a server's present address by its name
-// and keeps connections alive.
+// newTransport makes the transport that all clients share. It finds a server's address by its name and keeps
+// connections alive.
 func newTransport(servers []*server) *http.Transport {
-	byName := map[string]*server{}
+	addresses := map[string]string{}
 	for _, s := range servers {
-		byName[s.name+":80"] = s
+		addresses[s.name+":80"] = s.Addr()
 	}
 	dial := func(ctx context.Context, _, name string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "tcp", *byName[name].address.Load())
+		return new(net.Dialer).DialContext(ctx, "tcp", addresses[name])
 	}
 	return &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 512}
 }

@@ -61,22 +61,22 @@ func TestDiskFull(t *testing.T) {
 				if err := os.Remove(path); err != nil {
 					t.Error(err)
 				}
-				if !s.servers[0].running() {
-					s.servers[0].start()
+				if !s.servers[0].Running() {
+					s.servers[0].Restart()
 				}
 			}}
 		}
 	}
 	kill := func() {
 		wait(200 * time.Millisecond)
-		s.servers[0].kill()
+		s.servers[0].Kill()
 	}
 	for _, f := range []Fault{
 		{Name: "disk full", Major: true, begin: full(func() {})},
 		{Name: "disk full, kill -9", Major: true, begin: full(kill)},
 		{Name: "kill -9 of the only server", Major: true, begin: func(s *Stand, _ *rand.Rand, _ []*node) course {
 			kill()
-			return course{end: func() { s.servers[0].start() }}
+			return course{end: func() { s.servers[0].Restart() }}
 		}},
 	} {
 		result := s.Run(f)

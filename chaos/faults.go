@@ -179,8 +179,8 @@ func freezeFaults() []Fault {
 		{Name: "SIGSTOP of a server", part: partServers, begin: func(s *Stand, random *rand.Rand, _ []*node) course {
 			server := random.IntN(servers)
 			frozen := s.servers[server]
-			frozen.freeze()
-			return s.without(server, frozen.thaw)
+			frozen.Freeze()
+			return s.without(server, frozen.Thaw)
 		}},
 		{Name: "clients stopped", part: partClients, begin: func(s *Stand, _ *rand.Rand, _ []*node) course {
 			s.gate.shut()
@@ -338,23 +338,22 @@ func serverFaults() []Fault {
 	return []Fault{
 		{Name: "kill -9 of a server", part: partServers, begin: func(s *Stand, random *rand.Rand, _ []*node) course {
 			killed := s.servers[random.IntN(servers)]
-			killed.kill()
-			return course{end: func() { killed.start() }}
+			killed.Kill()
+			return course{end: func() { killed.Restart() }}
 		}},
 		{Name: "kill -9 of all servers", part: partServers, Major: true, begin: func(s *Stand, _ *rand.Rand, _ []*node) course {
 			for _, server := range s.servers {
-				server.kill()
+				server.Kill()
 			}
 			return course{end: func() {
 				for _, server := range s.servers {
-					server.start()
+					server.Restart()
 				}
 			}}
 		}},
 		{Name: "rolling restart of the servers", part: partServers, begin: func(s *Stand, _ *rand.Rand, _ []*node) course {
 			for _, server := range s.servers {
-				server.stop()
-				server.start()
+				server.Restart()
 			}
 			return course{end: func() {}}
 		}},

@@ -124,10 +124,9 @@ func TestHostileNode(t *testing.T) {
 	t.Parallel()
 	nodes := testenv.StartRedisN(t, 2)
 	h := startHostile(t)
-	s := newServer(t, "server-0",
+	s := startServer(t, "server-0",
 		fmt.Sprintf("FENCELOCK_REDIS_ADDRS=%s,%s,%s", nodes[0].Addr(), h.listener.Addr(), nodes[1].Addr()),
 		"FENCELOCK_MAX_TTL=2s")
-	s.start()
 	a := newAbused(t, s)
 	a.awaitReady()
 	before := a.usage()

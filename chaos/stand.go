@@ -27,7 +27,7 @@ type node struct {
 	spare  *testenv.Redis // the Redis to which it fails over
 	admin  *redis.Client  // connects directly, bypassing every fault
 	clock  *Clock         // nil where clocks cannot be shifted
-	router *router
+	router *testenv.Router
 	lines  []*testenv.Proxy // one per server
 	moved  bool             // its address points to the spare
 	aof    bool             // it writes an append-only file
@@ -75,12 +75,11 @@ func Start(tb testing.TB, config Config) *Stand {
 func StartSingle(tb testing.TB, config Config, dir string) *Stand {
 	tb.Helper()
 	s := &Stand{t: tb, config: config, began: time.Now(), marks: map[string]mark{}}
-	single := newServer(tb, "server-0", "FENCELOCK_DATA="+filepath.Join(dir, "fencelock.db"),
+	single := startServer(tb, "server-0", "FENCELOCK_DATA="+filepath.Join(dir, "fencelock.db"),
 		"FENCELOCK_MAX_TTL="+config.MaxTTL.String(), "FENCELOCK_NODE_TIMEOUT="+config.NodeTimeout.String())
 	s.servers = []*server{single}
 	s.http = &http.Client{Transport: newTransport(s.servers)}
 	tb.Cleanup(s.http.CloseIdleConnections)
-	single.start()
 	s.settle(1)
 	return s
 }
@@ -133,10 +132,10 @@ func (s *Stand) startNode(dir, library string, i int) *node {
 	}
 	n.redis, n.spare = testenv.StartRedis(s.t, opts...), testenv.StartRedis(s.t, opts...)
 	n.admin = n.redis.Client()
-	for range servers {
-		n.lines = append(n.lines, testenv.StartProxy(s.t, n.redis.Addr()))
+	n.router = testenv.StartRouter(s.t, "127.0.0.1:0", n.redis.Addr(), servers, whose)
+	for server := range servers {
+		n.lines = append(n.lines, n.router.Proxy(server))
 	}
-	n.router = startRouter(s.t, n.lines)
 	return n
 }
 
@@ -149,20 +148,23 @@ func userOf(server int) (user, password string) {
 // servers without that permission, as operators should.
 func (s *Stand) startServers() {
 	s.pgLine = testenv.StartProxy(s.t, hostOf(s.t, s.pg.OwnerURL()))
-	for i := range servers {
-		s.servers = append(s.servers, newServer(s.t, fmt.Sprint("server-", i), s.environment(i)...))
+	if s.engine == nil {
+		s.start(1, "FENCELOCK_BOOTSTRAP=new")
+		s.servers[0].Shutdown()
+	}
+	s.start(servers)
+}
+
+// start starts n servers, and returns when they see every node vote.
+func (s *Stand) start(n int, more ...string) {
+	s.t.Helper()
+	s.servers = nil
+	for i := range n {
+		s.servers = append(s.servers, startServer(s.t, fmt.Sprint("server-", i), append(s.environment(i), more...)...))
 	}
 	s.http = &http.Client{Transport: newTransport(s.servers)}
 	s.t.Cleanup(s.http.CloseIdleConnections)
-	if s.engine == nil {
-		s.servers[0].start("FENCELOCK_BOOTSTRAP=new")
-		s.settle(1)
-		s.servers[0].stop()
-	}
-	for _, server := range s.servers {
-		server.start()
-	}
-	s.settle(servers)
+	s.settle(n)
 }
 
 // settle waits until the first n servers see every node vote.
@@ -183,7 +185,7 @@ func (s *Stand) environment(i int) []string {
 	user, password := userOf(i)
 	addrs := make([]string, 0, nodes)
 	for _, n := range s.nodes {
-		addrs = append(addrs, fmt.Sprintf("redis://%s:%s@%s/0", user, password, n.router.addr()))
+		addrs = append(addrs, fmt.Sprintf("redis://%s:%s@%s/0", user, password, n.router.Addr()))
 	}
 	locks := "FENCELOCK_REDIS_ADDRS=" + strings.Join(addrs, ",")
 	if s.engine != nil {

@@ -2,16 +2,13 @@ package examples_test
 
 import (
 	"bufio"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -76,7 +73,6 @@ func TestOrderBackends(t *testing.T) {
 // although the first of two lock servers fails.
 func TestOrderBackendsSurvive(t *testing.T) {
 	testenv.NeedsServer(t)
-	bin := testenv.Program(t)
 	var nodes []string
 	for _, r := range testenv.StartRedisN(t, 3) {
 		nodes = append(nodes, r.URL())
@@ -84,7 +80,7 @@ func TestOrderBackendsSurvive(t *testing.T) {
 	for name, b := range orderBackends {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			servers := startPair(t, bin, nodes)
+			servers := startPair(t, nodes)
 			for i, fault := range servers.faults() {
 				t.Run(fault.name, func(t *testing.T) {
 					backend, _ := b.start(t, "http://"+servers.proxy.Addr()+","+servers.second)
@@ -97,19 +93,19 @@ func TestOrderBackendsSurvive(t *testing.T) {
 
 // pair is two lock servers on the same nodes, the first one behind a proxy.
 type pair struct {
-	first, second string // URLs
-	process       *os.Process
-	proxy         *testenv.Proxy
+	first  *testenv.Fencelock
+	second string // its URL
+	proxy  *testenv.Proxy
 }
 
-func startPair(t *testing.T, bin string, nodes []string) *pair {
+func startPair(t *testing.T, nodes []string) *pair {
 	t.Helper()
 	env := []string{"FENCELOCK_REDIS_ADDRS=" + strings.Join(nodes, ","), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_NODE_DOWN_AFTER=3s", "FENCELOCK_DATA="}
 	var p pair
-	p.first, p.process = serveAs(t, bin, env...)
-	p.second, _ = serveAs(t, bin, env...)
-	p.proxy = testenv.StartProxy(t, strings.TrimPrefix(p.first, "http://"))
-	for _, url := range []string{p.first, p.second} {
+	p.first = testenv.StartFencelock(t, env...)
+	p.second = testenv.StartFencelock(t, env...).URL()
+	p.proxy = testenv.StartProxy(t, p.first.Addr())
+	for _, url := range []string{p.first.URL(), p.second} {
 		eventuallyAnswers(t, url+"/readyz", `"ready":true`)
 	}
 	return &p
@@ -123,13 +119,11 @@ type fault struct {
 }
 
 func (p *pair) faults() []fault {
-	signal := func(s syscall.Signal) func() { return func() { _ = p.process.Signal(s) } }
-	freeze, thaw := signal(syscall.SIGSTOP), signal(syscall.SIGCONT)
 	return []fault{
 		{"its answers are lost", func() { p.proxy.DropReplies(true) }, func() { p.proxy.DropReplies(false) }, false},
 		{"it refuses connections", func() { p.proxy.Cut(testenv.CutRefuse) }, func() { p.proxy.Cut(testenv.CutNone) }, false},
-		{"it is frozen", freeze, thaw, false},
-		{"it is frozen later", freeze, thaw, true},
+		{"it is frozen", p.first.Freeze, p.first.Thaw, false},
+		{"it is frozen later", p.first.Freeze, p.first.Thaw, true},
 	}
 }
 
@@ -252,22 +246,7 @@ func request(method, url string) string {
 // serve runs the lock service on its embedded default.
 func serve(t *testing.T) (url string) {
 	t.Helper()
-	url, _ = serveAs(t, testenv.Program(t), "FENCELOCK_DATA="+filepath.Join(t.TempDir(), "fencelock.db"))
-	return url
-}
-
-// serveAs runs a built lock service.
-func serveAs(t *testing.T, bin string, env ...string) (url string, process *os.Process) {
-	t.Helper()
-	env = append(env, "FENCELOCK_LISTEN=127.0.0.1:0", "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0", "FENCELOCK_LOG_FORMAT=json")
-	line, process := start(t, env, bin, "serve")
-	var first struct {
-		Addr string `json:"addr"`
-	}
-	if err := json.Unmarshal([]byte(line), &first); err != nil || first.Addr == "" {
-		t.Fatalf("the service's first line names no address: %s", line)
-	}
-	return "http://" + first.Addr, process
+	return testenv.StartFencelock(t).URL()
 }
 
 // start runs a program until the test ends, and returns the first line that it says.

@@ -2,11 +2,8 @@ package peers
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
-	"net"
-	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
@@ -27,10 +24,10 @@ var rounds = flag.Int("rounds", 1, "rounds of each fault for each lock")
 type contender struct {
 	name   string
 	lock   lock
-	redis  []*testenv.Redis // its own; nil for etcd
-	clocks []*chaos.Clock   // of these nodes, as far as clocks can be shifted
-	etcd   *etcdServer      // nil for the others
-	ready  func() error     // all is well again
+	redis  []*testenv.Redis    // its own; nil for etcd
+	clocks []*chaos.Clock      // of these nodes, as far as clocks can be shifted
+	etcd   *testenv.EtcdMember // nil for the others
+	ready  func() error        // all is well again
 }
 
 // score is a line of the table.
@@ -104,14 +101,13 @@ func contenders(t *testing.T) []*contender {
 	single := onRedis(t, "SET NX PX on one Redis", 1)
 	single.lock = &setnx{client: single.redis[0].Client(), stored: records{}}
 	all := []*contender{fence, sync, revive, single}
-	if etcd := startEtcd(t); etcd != nil {
-		client, err := clientv3.New(clientv3.Config{Endpoints: []string{etcd.addr}, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = client.Close() })
-		all = append(all, &contender{name: "etcd, one member", lock: &etcdLock{client: client, stored: records{}}, etcd: etcd, ready: func() error { return nil }})
+	etcd := testenv.StartEtcd(t, 1, testenv.EtcdOptions{}).Members[0]
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{etcd.Addr()}, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = client.Close() })
+	all = append(all, &contender{name: "etcd, one member", lock: &etcdLock{client: client, stored: records{}}, etcd: etcd, ready: func() error { return nil }})
 	for _, c := range all {
 		testenv.Eventually(t, time.Minute, func() error { return ready(t.Context(), c.lock) })
 	}
@@ -148,8 +144,8 @@ func startFencelock(t *testing.T, nodes []*testenv.Redis) (url string) {
 	for _, n := range nodes {
 		addrs = append(addrs, n.Addr())
 	}
-	return chaos.StartServer(t, "FENCELOCK_REDIS_ADDRS="+strings.Join(addrs, ","), "FENCELOCK_DATA="+t.TempDir()+"/guard.db",
-		"FENCELOCK_MAX_TTL="+ttl.String(), "FENCELOCK_NODE_TIMEOUT=200ms")
+	return testenv.StartFencelock(t, "FENCELOCK_REDIS_ADDRS="+strings.Join(addrs, ","), "FENCELOCK_DATA="+t.TempDir()+"/guard.db",
+		"FENCELOCK_MAX_TTL="+ttl.String(), "FENCELOCK_NODE_TIMEOUT=200ms").URL()
 }
 
 // ready locks a fresh resource.
@@ -227,7 +223,8 @@ func tryUntil(ctx context.Context, l lock, resource string, end time.Time) lease
 
 func restartAll(_ *testing.T, c *contender) string {
 	if c.etcd != nil {
-		c.etcd.restart()
+		c.etcd.Kill()
+		c.etcd.Restart()
 	}
 	for _, n := range c.redis {
 		n.Kill()
@@ -303,70 +300,4 @@ func lateExtension(t *testing.T, c *contender, round int, s *score) {
 		s.stale++
 		_ = a.release(ctx)
 	}
-}
-
-// etcdServer is one etcd process, durable as it comes.
-type etcdServer struct {
-	t    *testing.T
-	path string
-	args []string
-	addr string
-	cmd  *exec.Cmd
-}
-
-// startEtcd returns nil, and says so, where there is no etcd.
-func startEtcd(t *testing.T) *etcdServer {
-	t.Helper()
-	path, err := exec.LookPath("etcd")
-	if err != nil {
-		t.Logf("NO etcd IN PATH: its rows are left out")
-		return nil
-	}
-	e := &etcdServer{t: t, path: path, addr: freeAddr(t)}
-	client, peer := "http://"+e.addr, "http://"+freeAddr(t)
-	e.args = []string{
-		"--data-dir", t.TempDir(), "--log-level", "error", "--listen-client-urls", client, "--advertise-client-urls", client,
-		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "default=" + peer,
-	}
-	e.start()
-	t.Cleanup(e.kill)
-	return e
-}
-
-func (e *etcdServer) start() {
-	e.cmd = exec.Command(e.path, e.args...)
-	if err := e.cmd.Start(); err != nil {
-		e.t.Fatal(err)
-	}
-	testenv.Eventually(e.t, 30*time.Second, func() error {
-		conn, err := net.Dial("tcp", e.addr)
-		if err != nil {
-			return err
-		}
-		return conn.Close()
-	})
-}
-
-func (e *etcdServer) kill() {
-	_ = e.cmd.Process.Kill()
-	if err := e.cmd.Wait(); err != nil {
-		if _, killed := errors.AsType[*exec.ExitError](err); !killed {
-			e.t.Error(err)
-		}
-	}
-}
-
-func (e *etcdServer) restart() {
-	e.kill()
-	e.start()
-}
-
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
 }

@@ -26,7 +26,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -102,7 +101,7 @@ func Run(t *testing.T, d time.Duration, commands [][]string, env ...string) {
 
 // stand is two servers on three nodes, with the faults so far.
 type stand struct {
-	servers []*Server
+	servers []*testenv.Fencelock
 	nodes   []*testenv.Redis
 	faults  []trouble
 }
@@ -123,18 +122,17 @@ func startStand(t *testing.T) *stand {
 	for _, n := range s.nodes {
 		nodes = append(nodes, n.URL())
 	}
-	bin := testenv.Program(t)
 	for range 2 {
-		s.servers = append(s.servers, startServer(t, bin,
+		s.servers = append(s.servers, testenv.StartFencelock(t,
 			"FENCELOCK_REDIS_ADDRS="+strings.Join(nodes, ","), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_DATA=", "FENCELOCK_MAX_TTL=5s", "FENCELOCK_NODE_TIMEOUT=100ms",
-			"FENCELOCK_DEFAULT_TTL=5s", "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0",
+			"FENCELOCK_DEFAULT_TTL=5s",
 		))
 	}
 	return s
 }
 
 func (s *stand) urls() string {
-	return "http://" + s.servers[0].address + ",http://" + s.servers[1].address
+	return s.servers[0].URL() + "," + s.servers[1].URL()
 }
 
 // fault makes one fault happen, and ends it.
@@ -146,24 +144,24 @@ func (s *stand) fault(t *testing.T, workers []*worker) {
 		name string
 		do   func()
 	}{
-		{"a server is killed", func() { server.kill(); time.Sleep(down); server.start(t) }},
+		{"a server is killed", func() { server.Kill(); time.Sleep(down); server.Restart() }},
 		{"both servers are killed", func() {
 			for _, each := range s.servers {
-				each.kill()
+				each.Kill()
 			}
 			time.Sleep(down / 2)
 			for _, each := range s.servers {
-				each.start(t)
+				each.Restart()
 			}
 		}},
-		{"a server is frozen", func() { server.signal(t, syscall.SIGSTOP); time.Sleep(2 * down); server.signal(t, syscall.SIGCONT) }},
+		{"a server is frozen", func() { server.Freeze(); time.Sleep(2 * down); server.Thaw() }},
 		{"both servers are frozen for longer than a lease lives", func() {
 			for _, each := range s.servers {
-				each.signal(t, syscall.SIGSTOP)
+				each.Freeze()
 			}
 			time.Sleep(workTTL + down)
 			for _, each := range s.servers {
-				each.signal(t, syscall.SIGCONT)
+				each.Thaw()
 			}
 		}},
 		{"a node is killed", func() { s.nodes[0].Kill(); time.Sleep(down); s.nodes[0].Restart() }},

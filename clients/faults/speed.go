@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"slices"
 	"testing"
+
+	"github.com/fencelock/fencelock/internal/testenv"
 )
 
 // Speed runs a program that measures how much longer a pair takes with a client than in a bare loop, in the
@@ -15,8 +17,8 @@ import (
 // work, so the program has five tries.
 func Speed(t *testing.T, limit float64, command ...string) {
 	t.Helper()
-	server := Start(t)
-	args := slices.Concat(command[1:], []string{"http://" + server.Address(), "21", "60"})
+	server := testenv.StartFencelock(t)
+	args := slices.Concat(command[1:], []string{server.URL(), "21", "60"})
 	for tries := 5; ; tries-- {
 		cmd := exec.CommandContext(t.Context(), command[0], args...)
 		cmd.Stderr = os.Stderr

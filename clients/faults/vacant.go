@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fencelock/fencelock/internal/testenv"
 )
 
 // accounts is the number of accounts into which the workers deposit.
@@ -57,13 +59,13 @@ func seconds() float64 {
 
 // watch looks at every account until it is stopped.
 type watch struct {
-	servers []*Server
+	servers []*testenv.Fencelock
 	stop    context.CancelFunc
 	running sync.WaitGroup
 	looks   [accounts + 1][]look
 }
 
-func startWatch(t *testing.T, servers []*Server) *watch {
+func startWatch(t *testing.T, servers []*testenv.Fencelock) *watch {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	w := &watch{servers: servers, stop: stop}
@@ -77,9 +79,9 @@ func (w *watch) run(ctx context.Context, account int) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for n := account; ctx.Err() == nil; n++ {
-		l, seen := w.servers[n%len(w.servers)].look(ctx, account)
+		l, seen := lookAt(ctx, w.servers[n%len(w.servers)], account)
 		if !seen {
-			l, seen = w.servers[(n+1)%len(w.servers)].look(ctx, account)
+			l, seen = lookAt(ctx, w.servers[(n+1)%len(w.servers)], account)
 		}
 		if seen {
 			w.looks[account] = append(w.looks[account], l)
@@ -96,11 +98,11 @@ func (w *watch) end() {
 	w.running.Wait()
 }
 
-func (s *Server) look(ctx context.Context, account int) (l look, seen bool) {
+func lookAt(ctx context.Context, s *testenv.Fencelock, account int) (l look, seen bool) {
 	ctx, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
 	l = look{account: account, from: seconds()}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://%s/locks/accounts%%2F%d", s.address, account), http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("%s/locks/accounts%%2F%d", s.URL(), account), http.NoBody)
 	if err != nil {
 		return l, false
 	}

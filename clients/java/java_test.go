@@ -39,7 +39,7 @@ func TestJava(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	classPath := compiled(t, dir)
-	env := []string{"FENCELOCK_URL=http://" + faults.Start(t).Address(), "DATABASE_URL=" + faults.Accounts(t), "MARIADB_URL=" + faults.MariaAccounts(t)}
+	env := []string{"FENCELOCK_URL=" + testenv.StartFencelock(t).URL(), "DATABASE_URL=" + faults.Accounts(t), "MARIADB_URL=" + faults.MariaAccounts(t)}
 	t.Run("unit", func(t *testing.T) {
 		args := []string{"-XX:TieredStopAtLevel=1", "-Dfencelock.program=" + testenv.Program(t), "-cp", classPath, "org.junit.platform.console.ConsoleLauncher", "--disable-banner", "--disable-ansi-colors", "--details=tree", "--fail-if-no-tests"}
 		t.Log(run(t, env, "java", append(args, "--select-package=io.github.fencelock")...))

@@ -184,7 +184,7 @@ func unittest(t *testing.T, python string, env []string, modules ...string) {
 func TestReadme(t *testing.T) {
 	testenv.NeedsServer(t)
 	t.Parallel()
-	server := faults.Start(t)
+	server := testenv.StartFencelock(t)
 	page, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)
@@ -196,7 +196,7 @@ func TestReadme(t *testing.T) {
 	}
 	program.WriteString("print(conn.execute('SELECT balance FROM accounts WHERE id = 1').fetchone()[0])\nconn.close()\nclient.close()\n")
 	// The leader of the page leads for good; here it resigns at once.
-	text := strings.NewReplacer("not lease.wait_lost(timeout=10)", "lease.wait_lost(timeout=0)", "http://127.0.0.1:8080", "http://"+server.Address(), "postgres://owner@localhost/shop", faults.Accounts(t)).Replace(program.String())
+	text := strings.NewReplacer("not lease.wait_lost(timeout=10)", "lease.wait_lost(timeout=0)", "http://127.0.0.1:8080", server.URL(), "postgres://owner@localhost/shop", faults.Accounts(t)).Replace(program.String())
 	file := filepath.Join(t.TempDir(), "readme.py")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -211,11 +211,11 @@ func TestReadme(t *testing.T) {
 func TestTLS(t *testing.T) {
 	testenv.NeedsServer(t)
 	cert, key := testenv.Certificate(t)
-	server := faults.Start(t, "FENCELOCK_TLS_CERT_FILE="+cert, "FENCELOCK_TLS_KEY_FILE="+key)
+	server := testenv.StartFencelock(t, "FENCELOCK_TLS_CERT_FILE="+cert, "FENCELOCK_TLS_KEY_FILE="+key)
 	for _, python := range testenv.Pythons(t) {
 		t.Run(python.Version, func(t *testing.T) {
 			t.Parallel()
-			if said := run(t, ".", python.Path, "-B", "-W", "error::ResourceWarning", "tests/tls.py", "https://"+server.Address(), cert); strings.TrimSpace(said) != "fine" {
+			if said := run(t, ".", python.Path, "-B", "-W", "error::ResourceWarning", "tests/tls.py", "https://"+server.Addr(), cert); strings.TrimSpace(said) != "fine" {
 				t.Error(said)
 			}
 		})

@@ -45,7 +45,7 @@ func TestTesting(t *testing.T) {
 func TestElections(t *testing.T) {
 	testenv.NeedsServer(t)
 	t.Parallel()
-	run(t, ".", []string{"FENCELOCK_URL=http://" + faults.Start(t).Address()}, testenv.Node(t), "--test", "tests/elect.test.mjs")
+	run(t, ".", []string{"FENCELOCK_URL=" + testenv.StartFencelock(t).URL()}, testenv.Node(t), "--test", "tests/elect.test.mjs")
 }
 
 func TestGuardHelper(t *testing.T) {
@@ -203,7 +203,7 @@ func TestReadme(t *testing.T) {
 	if err := os.Symlink(filepath.Join(modules, "pg"), filepath.Join(dir, "node_modules", "pg")); err != nil {
 		t.Fatal(err)
 	}
-	text := strings.NewReplacer("http://127.0.0.1:8080", "http://"+faults.Start(t).Address(), "postgres://owner@localhost/shop", faults.Accounts(t)).Replace(program.String())
+	text := strings.NewReplacer("http://127.0.0.1:8080", testenv.StartFencelock(t).URL(), "postgres://owner@localhost/shop", faults.Accounts(t)).Replace(program.String())
 	if err := os.WriteFile(filepath.Join(dir, "readme.mjs"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -182,14 +182,14 @@ func TestSoakAlertsFire(t *testing.T) {
 	if err := nodes[2].Client().Set(t.Context(), "l:of another program", "1 x  1000 ", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	quorum.kill()
+	quorum.Kill()
 	quorum = start(t, settings...) // looks for such locks in its first minute, and every ten
 	m.nodes(quorum, nodes, clocks)
 	m.invariants(quorum, nodes)
 	m.lostQuorum(quorum, nodes)
-	single.kill()
+	single.Kill()
 	m.await("FencelockDown")
-	quorum.kill()
+	quorum.Kill()
 	m.await("FencelockNoServer")
 	for _, name := range m.all {
 		if !m.fired[name] {

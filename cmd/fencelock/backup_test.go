@@ -48,7 +48,7 @@ func TestEmbeddedBackup(t *testing.T) {
 	dir := t.TempDir()
 	begin := func() *process { return start(t, "FENCELOCK_DATA="+filepath.Join(dir, "fencelock.db")) }
 	end := func(p *process) {
-		p.signal(syscall.SIGTERM)
+		p.Signal(syscall.SIGTERM)
 		if code := p.exit(); code != 0 {
 			t.Errorf("exit code %d", code)
 		}

@@ -128,7 +128,7 @@ func (f *fleet) bareNginx() string {
 // restart replaces a server in order, as a rolling restart does.
 func (f *fleet) restart(i int) {
 	f.t.Helper()
-	f.servers[i].signal(syscall.SIGTERM)
+	f.servers[i].Signal(syscall.SIGTERM)
 	if code := f.servers[i].exit(); code != 0 {
 		f.t.Errorf("exit code %d", code)
 	}
@@ -407,9 +407,9 @@ func (f *fleet) frozenRestart(by *someClients) {
 	release := f.hold(by.clients[0])
 	waiting := f.queueUp(by.clients)
 	for i := range f.servers {
-		f.servers[i].signal(syscall.SIGSTOP)
+		f.servers[i].Freeze()
 		<-time.After(4 * time.Second) // its tickets live for three
-		f.servers[i].kill()
+		f.servers[i].Kill()
 		f.start(i)
 		by.seen.allWait(f.t, 2*time.Minute)
 	}

@@ -208,13 +208,13 @@ func TestCheckOfTheCluster(t *testing.T) {
 	finds(t, report, check.Wrong, "FENCELOCK_MAX_TTL", "it is 20s, and the longest that any server of this cluster has had is 10s")
 	other := start(t, append(changeOf(five, nil), "FENCELOCK_MAX_TTL=20s")...)
 	other.until("it says that the longest TTL is another", func() bool {
-		return strings.Contains(other.logged(), "the longest TTL of this server is above that of the cluster")
+		return strings.Contains(other.Logs(), "the longest TTL of this server is above that of the cluster")
 	})
-	other.signal(syscall.SIGTERM)
+	other.Signal(syscall.SIGTERM)
 	_ = other.exit()
 
 	env := append(changeOf(five, append(slices.Clone(five), sixth...)), "FENCELOCK_MAX_TTL=20s")
-	server.signal(syscall.SIGTERM)
+	server.Signal(syscall.SIGTERM)
 	_ = server.exit()
 	start(t, append(slices.Clone(env), "FENCELOCK_BOOTSTRAP=new")...)
 	runSets(t, env, printed(t, env, "apply")...).wants(t, "apply", 0, "in force", "")

@@ -213,7 +213,7 @@ func TestConsoleFindsWhatNoEventTold(t *testing.T) {
 	c.wait("the page follows", `document.querySelector('#link').textContent.includes('live')`)
 	servers[1].acquire(`{"resource":"left","ttl_ms":8000}`)
 	c.wait("the lease is shown", `document.querySelector('#rows').innerText.includes('left')`)
-	servers[1].kill()
+	servers[1].Kill()
 	c.wait("it has ended", `!document.querySelector('#rows').innerText.includes('left')`)
 	var feed string
 	c.eval(`document.querySelector('#feed').innerText`, &feed)

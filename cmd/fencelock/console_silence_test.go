@@ -1,7 +1,6 @@
 package main
 
 import (
-	"syscall"
 	"testing"
 
 	"github.com/chromedp/chromedp/kb"
@@ -26,7 +25,7 @@ func TestConsoleSaysThatNoWordComes(t *testing.T) {
 	c.click("ask to break", "#break")
 	c.wait("it asks", `document.querySelector('#break-dialog').open && !document.querySelector('#break-confirm').disabled`)
 
-	p.signal(syscall.SIGSTOP)
+	p.Freeze()
 	c.wait("a dialog that is open says that it cannot break now", `document.querySelector('#break-confirm').disabled && document.querySelector('#break-problem').checkVisibility() && document.querySelector('#break-problem').innerText.startsWith('Nothing comes from the server')`)
 	c.keys("close it", kb.Escape)
 	c.wait("it says for how long no word has come", `/^No word from the server for \d\d s\. What is shown is as of \d\d:\d\d:\d\d\./.test(document.querySelector('#gone').innerText) && document.querySelector('#gone').checkVisibility()`)
@@ -44,7 +43,7 @@ func TestConsoleSaysThatNoWordComes(t *testing.T) {
 	}
 	c.look("#/locks/long")
 
-	p.signal(syscall.SIGCONT)
+	p.Thaw()
 	c.wait("it is heard again", `document.querySelector('#gone').hidden && document.querySelector('#link').innerText == 'live'`)
 	c.wait("to break is offered again", `!document.querySelector('#break').disabled && !document.querySelector('#detail').matches('.stale')`)
 	c.wait("what ended meanwhile is gone", `document.querySelectorAll('#rows tr').length == 1`)

@@ -461,7 +461,7 @@ func TestConsoleComesBack(t *testing.T) {
 		c.expect(noise)
 	}
 	c.wait("the lock is there", `document.querySelector('#rows').innerText.includes('before')`)
-	p.kill()
+	p.Kill()
 	c.wait("it says that the server is away", `document.querySelector('#link').innerText.includes('lost')`)
 	c.wait("what it shows is dated and dimmed", `document.querySelector('#rows').innerText.includes('before') && document.querySelector('#table').matches('.stale') &&
 		document.querySelector('#problem').hidden && /the server does not respond.*as of \d\d:\d\d:\d\d/.test(document.querySelector('#gone').innerText) && /as of \d\d:\d\d:\d\d/.test(document.querySelector('#strip').innerText)`)

@@ -53,7 +53,7 @@ func usedFile(t *testing.T) (raw []byte, records, locks map[string]int64) {
 		}
 		return nil
 	})
-	p.kill()
+	p.Kill()
 	raw, err := os.ReadFile(data)
 	if err != nil {
 		t.Fatal(err)
@@ -150,7 +150,7 @@ func writeFails(t *testing.T, strace, call string, n int) {
 	data := filepath.Join(t.TempDir(), "locks.db")
 	p := start(t, "FENCELOCK_DATA="+data)
 	leases := []wire.Lease{p.acquire(`{"resource":"first","ttl_ms":60000}`)}
-	inject(t, strace, p.cmd.Process.Pid, fmt.Sprintf("inject=%s:error=EIO:when=%d", call, n))
+	inject(t, strace, p.PID(), fmt.Sprintf("inject=%s:error=EIO:when=%d", call, n))
 	const most = 200 // the calls are counted for each thread
 	for i := 0; ; i++ {
 		var lease wire.Lease
@@ -165,7 +165,7 @@ func writeFails(t *testing.T, strace, call string, n int) {
 	if code := p.exit(); code != cli.ExitFailed {
 		t.Errorf("it ends with %d", code)
 	}
-	last := strings.Join(p.log, "\n")
+	last := p.Logs()
 	if !strings.Contains(last, "the disk did not read or write "+data) || !strings.Contains(last, "start the server again") || strings.Contains(last, "Move it away") {
 		t.Errorf("it says %s", last)
 	}
@@ -247,9 +247,7 @@ func TestFileCutWhileServing(t *testing.T) {
 			if code := p.exit(); code != cli.ExitFailed {
 				t.Errorf("it ends with %d", code)
 			}
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			wantAdvice(t, data, strings.Join(p.log, "\n"))
+			wantAdvice(t, data, p.Logs())
 		})
 	}
 }
@@ -265,7 +263,7 @@ func TestMadeUpTokenInTheGuard(t *testing.T) {
 			p := start(t, env...)
 			before := p.acquire(`{"resource":"before"}`)
 			p.wants(p.ask(nil, "PUT", "/guarded/victim", `1`, "Fencing-Token: "+fencing.MaxToken.String()), http.StatusOK)
-			p.kill()
+			p.Kill()
 			p = start(t, env...)
 			after := p.acquire(`{"resource":"after"}`)
 			if ahead := after.FencingToken - before.FencingToken; ahead < 0 || ahead > time.Minute.Microseconds() {

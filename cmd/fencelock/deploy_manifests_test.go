@@ -309,7 +309,7 @@ func TestShippedUsersLoseNoDataAtARestart(t *testing.T) {
 	url := "redis://fencelock:fencelock@" + server.Addr() + "/0"
 	p := start(t, "FENCELOCK_REDIS_ADDRS="+url, "FENCELOCK_BOOTSTRAP=new")
 	p.acquire(`{"resource":"orders/42","ttl_ms":60000}`)
-	p.signal(syscall.SIGTERM)
+	p.Signal(syscall.SIGTERM)
 	p.exit()
 	admin := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "admin", Password: "admin", Protocol: 2})
 	t.Cleanup(func() { _ = admin.Close() })

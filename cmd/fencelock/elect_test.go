@@ -278,7 +278,7 @@ func testElection(t *testing.T, watch func(*election), candidate func(e *electio
 	first, token := e.next(0, 2*late)
 	e.servers[1].awaitWaiting("election", 3)
 
-	e.servers[0].kill() // which the leader asks: it stays in office
+	e.servers[0].Kill() // which the leader asks: it stays in office
 	testenv.Eventually(t, 2*late, func() error {
 		if led := e.led(token); led < 2*electTTL {
 			return fmt.Errorf("%s has led for %s", first, led)

@@ -86,7 +86,7 @@ func TestEtcdBesideAnotherVersion(t *testing.T) {
 	_, report := checks(t, cli.ExitRisky, beside)
 	finds(t, report, check.Risky, "FENCELOCK_STORE", "locks of fencelock below /locks/")
 	p := start(t, beside)
-	if log := p.logged(); !strings.Contains(log, "the locks of another fencelock") || !strings.Contains(log, "other=/locks/") && !strings.Contains(log, `"other":"/locks/"`) {
+	if log := p.Logs(); !strings.Contains(log, "the locks of another fencelock") || !strings.Contains(log, "other=/locks/") && !strings.Contains(log, `"other":"/locks/"`) {
 		t.Errorf("the log does not name the other locks:\n%s", log)
 	}
 }
@@ -98,7 +98,7 @@ func TestEtcdWithTLSThatIsNotSpoken(t *testing.T) {
 	t.Parallel()
 	secure := testenv.StartEtcd(t, 1, testenv.EtcdOptions{TLS: true})
 	p := startUnready(t, "http", http.DefaultClient, "FENCELOCK_STORE=etcd://"+secure.Members[0].Addr()+"/p")
-	p.until("the log says how to speak TLS", func() bool { return strings.Contains(p.logged(), "etcds://") })
+	p.until("the log says how to speak TLS", func() bool { return strings.Contains(p.Logs(), "etcds://") })
 }
 
 // TLS with a certificate of the client, and a user with a password.
@@ -162,11 +162,11 @@ func TestEtcdWithAFrozenServer(t *testing.T) {
 	mine, theirs := startLoad(p, 4), startLoad(other, 4)
 	theirs.back(time.Now())
 	for range 3 {
-		other.signal(syscall.SIGSTOP)
+		other.Freeze()
 		if took := mine.back(time.Now()); took > 3*time.Second+2*machine.Longest() {
 			t.Errorf("the other server serves %s after one was stopped; the machine was late by %s", took, machine.Longest())
 		}
-		other.signal(syscall.SIGCONT)
+		other.Thaw()
 		theirs.back(time.Now())
 	}
 	mine.end()
@@ -254,7 +254,7 @@ func TestEtcdLosesItsLog(t *testing.T) {
 	p, other := start(t, settings...), start(t, settings...)
 	held := p.acquire(`{"resource":"a","ttl_ms":3000}`)
 	granted := time.Now()
-	other.signal(syscall.SIGTERM)
+	other.Signal(syscall.SIGTERM)
 	other.exit()
 	etcd.Ctl("del", "--prefix", "/locks/log/")
 	other = start(t, settings...)

@@ -124,9 +124,7 @@ func TestEventsOfSeveralServers(t *testing.T) {
 
 	// A server that stops ends its streams; nobody waits for their readers.
 	begun := time.Now()
-	if err := servers[0].cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	servers[0].Signal(syscall.SIGTERM)
 	for range all { // until the end
 	}
 	if code := servers[0].exit(); code != 0 {

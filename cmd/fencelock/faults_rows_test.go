@@ -137,7 +137,7 @@ func embeddedFaults(t *testing.T) (*process, []fault) {
 	dir := tmpfs(t, 4)
 	p := startFaulty(t, "FENCELOCK_DATA="+filepath.Join(dir, "fencelock.db"))
 	return p, []fault{
-		{name: "SIGSTOP of the server", down: true, begin: func() { p.signal(syscall.SIGSTOP) }, end: func() { p.signal(syscall.SIGCONT) }},
+		{name: "SIGSTOP of the server", down: true, begin: func() { p.Freeze() }, end: func() { p.Thaw() }},
 		full(t, dir),
 	}
 }

@@ -169,7 +169,7 @@ func (o *observer) awaitSaid(what string, since time.Time, logged int) {
 	testenv.Eventually(o.p.t, 30*time.Second, func() error {
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		said := o.p.logged()[logged:]
+		said := o.p.Logs()[logged:]
 		for _, l := range o.readys {
 			if l.at.After(since) {
 				said += l.says + "\n"
@@ -232,7 +232,7 @@ func (f fault) run(t *testing.T, p *process) result {
 	o := observe(p)
 	o.grantedAfter(time.Now(), 10*time.Second)
 	o.untilReady(func(l look) bool { return l.whole })
-	logged := len(p.logged())
+	logged := len(p.Logs())
 	began := time.Now()
 	f.begin()
 	time.Sleep(faultLasts)

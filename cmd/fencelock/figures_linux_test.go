@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -113,7 +112,7 @@ func TestSignalUnderElect(t *testing.T) {
 	asked := time.Now()
 	cmd, out := p.background(nil, "elect", "--ttl", ttl.String(), "scheduler", "--", "sh", "-c", `trap 'echo told; exit 0' TERM; echo here; while :; do sleep 0.02; done`)
 	leads := time.Now()
-	p.signal(syscall.SIGSTOP)
+	p.Freeze()
 	defer func() { _ = cmd.Process.Kill() }()
 	testenv.Eventually(t, patience, func() error {
 		if !strings.Contains(out.String(), "told") {

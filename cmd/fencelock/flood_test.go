@@ -241,7 +241,7 @@ func strike(ctx context.Context, address string, count *atomic.Int64, attack fun
 // peak is the most memory that the server has had, in bytes.
 func (p *process) peak() int64 {
 	p.t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -256,7 +256,7 @@ func (p *process) peak() int64 {
 // starved is for how long the server's threads have been ready to run and had no processor.
 func (p *process) starved() (all time.Duration) {
 	p.t.Helper()
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.cmd.Process.Pid))
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.PID()))
 	if err != nil {
 		p.t.Fatal(err)
 	}

@@ -183,7 +183,7 @@ func forgeEvents(t *testing.T, listening, other *process, s *stranger) {
 	if counts["forged"] > 0 || counts["victims"] != 1 || counts["last"] != 1 {
 		t.Errorf("events %v", counts)
 	}
-	if n := strings.Count(listening.logged(), "a message from another server was refused"); n != 1 {
+	if n := strings.Count(listening.Logs(), "a message from another server was refused"); n != 1 {
 		t.Errorf("%d lines in the log", n)
 	}
 }

@@ -143,7 +143,7 @@ func TestForgedLeaseIDs(t *testing.T) {
 		a.wants(a.ask(&now, "GET", "/leases/current", "", append([]string{"Fencelock-Lease: " + held.LeaseID}, a.owner...)...), http.StatusOK)
 		a.soundTokens("free", "never used", "second")
 		a.wants(a.ask(nil, "DELETE", "/leases/current", "", append([]string{"Fencelock-Lease: " + held.LeaseID}, a.owner...)...), http.StatusNoContent)
-		a.kill()
+		a.Kill()
 		a.process = again()
 		a.soundTokens("free", "held", "another")
 	})
@@ -270,13 +270,13 @@ func TestLeaseKeysOfAFile(t *testing.T) {
 	p := start(t, env...)
 	lease := p.acquire(`{"resource":"a","ttl_ms":60000}`)
 	writeFile(t, keys, two+one)
-	p.until("the file is read again", func() bool { return strings.Contains(p.logged(), "FENCELOCK_LEASE_KEY_FILE") })
+	p.until("the file is read again", func() bool { return strings.Contains(p.Logs(), "FENCELOCK_LEASE_KEY_FILE") })
 	p.wants(p.ask(nil, "GET", "/leases/current", "", "Fencelock-Lease: "+lease.LeaseID), http.StatusOK)
 	later := p.acquire(`{"resource":"b","ttl_ms":60000}`)
 	writeFile(t, keys, two)
 	p.untilAnswer(http.StatusNotFound, "GET", "/leases/current", "", "Fencelock-Lease: "+lease.LeaseID)
 	p.wants(p.ask(nil, "GET", "/leases/current", "", "Fencelock-Lease: "+later.LeaseID), http.StatusOK)
-	p.kill()
+	p.Kill()
 
 	code, out := outcome(t, env, "secret", "rotate")
 	if code != cli.ExitUsage || !strings.Contains(out, "rotate the keys in that file") {
@@ -288,7 +288,7 @@ func TestLeaseKeysOfAFile(t *testing.T) {
 	}
 	p = start(t, env[0]) // the cluster's own secret is there all the same
 	p.wants(p.ask(nil, "GET", "/leases/current", "", "Fencelock-Lease: "+later.LeaseID), http.StatusNotFound)
-	p.kill()
+	p.Kill()
 	if code, out := outcome(t, env[:1], "secret", "rotate"); code != 0 {
 		t.Errorf("exit code %d:\n%s", code, out)
 	}

@@ -34,12 +34,12 @@ func TestAFullDiskShowsWithoutTraffic(t *testing.T) {
 	for range 2 { // the second time it has just proved that there is room
 		disk.begin()
 		ready(http.StatusServiceUnavailable)
-		p.until("the log says why", func() bool { return strings.Contains(p.logged(), "no space left") })
+		p.until("the log says why", func() bool { return strings.Contains(p.Logs(), "no space left") })
 		disk.end()
 		ready(http.StatusOK)
 	}
-	if n := strings.Count(p.logged(), "no space left"); n != 1 { // a state that comes back at once is no news
-		t.Errorf("%d lines say so:\n%s", n, p.logged())
+	if n := strings.Count(p.Logs(), "no space left"); n != 1 { // a state that comes back at once is no news
+		t.Errorf("%d lines say so:\n%s", n, p.Logs())
 	}
 }
 
@@ -58,7 +58,7 @@ func TestAFullDiskUnderPostgresIsOneState(t *testing.T) {
 	o.untilReady(func(l look) bool { return strings.Contains(l.says, "No space left") })
 	<-time.After(lasts) // what is measured is how often the log says it
 	told, late := 0, 0
-	for line := range strings.Lines(f.p.logged()) {
+	for line := range strings.Lines(f.p.Logs()) {
 		switch {
 		case !strings.Contains(line, `"node state"`):
 		case strings.Contains(line, "No space left"):
@@ -71,7 +71,7 @@ func TestAFullDiskUnderPostgresIsOneState(t *testing.T) {
 		}
 	}
 	if told < 1 || told > 1+late {
-		t.Errorf("a full disk of %s is told in %d lines, want one:\n%s", lasts, told, f.p.logged())
+		t.Errorf("a full disk of %s is told in %d lines, want one:\n%s", lasts, told, f.p.Logs())
 	}
 	disk.end()
 	o.untilReady(func(l look) bool { return l.sound })

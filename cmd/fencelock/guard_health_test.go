@@ -38,7 +38,7 @@ func TestGuardThatPostgresRefuses(t *testing.T) {
 	p := start(t, "FENCELOCK_DATA="+filepath.Join(t.TempDir(), "data"), "FENCELOCK_DATABASE_URL="+database.String())
 	const why = "this one is in SQL_ASCII"
 	p.until("the log says that guarded records are not served", func() bool {
-		return strings.Contains(p.logged(), "guarded records are not served") && strings.Contains(p.logged(), why)
+		return strings.Contains(p.Logs(), "guarded records are not served") && strings.Contains(p.Logs(), why)
 	})
 	var ready wire.Ready
 	p.wants(p.ask(&ready, "GET", "/readyz", ""), http.StatusOK)
@@ -85,8 +85,8 @@ func TestFailingPostgresIsLoggedOnce(t *testing.T) {
 	if !strings.Contains(scraped, "\nfencelock_guard_up 0\n") || strings.Contains(scraped, "\nfencelock_guard_errors_total{kind=\"unreachable\"} 0\n") {
 		t.Errorf("the metrics do not show the guard that is down")
 	}
-	if lines := strings.Count(p.logged(), `"level":"WARN"`); lines < 1 || lines > 3 { // a line in ten seconds
-		t.Errorf("%d warnings: %s", lines, p.logged())
+	if lines := strings.Count(p.Logs(), `"level":"WARN"`); lines < 1 || lines > 3 { // a line in ten seconds
+		t.Errorf("%d warnings: %s", lines, p.Logs())
 	}
 	pg.Restart()
 	p.untilAnswer(http.StatusOK, "PUT", "/guarded/a", "3", "Fencing-Token: 1")

@@ -1,12 +1,10 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -16,8 +14,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -45,17 +41,13 @@ func command(t *testing.T, env []string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// process is a running server.
+// process is a running server, and how its test calls it.
 type process struct {
-	t      *testing.T
-	cmd    *exec.Cmd
-	url    string // of the API
-	client *http.Client
-	admin  string // host:port
-	stdout testenv.Buffer
-	ended  chan error
-	mu     sync.Mutex
-	log    []string
+	*testenv.Fencelock // nil if it is reached through something else
+	t                  *testing.T
+	url                string // of the API
+	client             *http.Client
+	admin              string // host:port
 }
 
 // start runs a server and reads from its log where it listens.
@@ -74,7 +66,7 @@ func startOver(t *testing.T, scheme string, client *http.Client, env ...string) 
 // startUnready does not wait until the server can grant.
 func startUnready(t *testing.T, scheme string, client *http.Client, env ...string) *process {
 	t.Helper()
-	return startCommand(t, scheme, client, command(t, append(anyPorts(), env...), "serve"))
+	return startCommand(t, scheme, client, command(t, env, "serve"))
 }
 
 func anyPorts() []string {
@@ -83,67 +75,8 @@ func anyPorts() []string {
 
 func startCommand(t *testing.T, scheme string, client *http.Client, cmd *exec.Cmd) *process {
 	t.Helper()
-	p := &process{t: t, cmd: cmd, client: client, ended: make(chan error, 1)}
-	p.cmd.Stdout = &p.stdout
-	stderr, err := p.cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		p.kill()
-		p.lastWords()
-	})
-	lines := bufio.NewScanner(stderr)
-	var listening struct {
-		Msg       string `json:"msg"`
-		Addr      string `json:"addr"`
-		AdminAddr string `json:"admin_addr"`
-	}
-	for listening.Msg != "listening" { // before it there may be a warning about the store
-		if !lines.Scan() {
-			t.Fatalf("the server ended before it listened: %v", p.cmd.Wait())
-		}
-		if err := json.Unmarshal(lines.Bytes(), &listening); err != nil {
-			t.Fatalf("a line of the log is no JSON: %s", lines.Text())
-		}
-		if listening.Msg != "listening" {
-			p.log = append(p.log, lines.Text())
-		}
-	}
-	p.url, p.admin = scheme+"://"+listening.Addr, listening.AdminAddr
-	go func() {
-		for lines.Scan() {
-			p.mu.Lock()
-			p.log = append(p.log, lines.Text())
-			p.mu.Unlock()
-		}
-		p.ended <- p.cmd.Wait()
-	}()
-	return p
-}
-
-// lastWords shows the end of the log of a test that failed.
-func (p *process) lastWords() {
-	const most = 30
-	if !p.t.Failed() {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.t.Logf("last words of the server at %s:\n%s", p.url, strings.Join(p.log[max(0, len(p.log)-most):], "\n"))
-}
-
-func (p *process) kill() {
-	_ = p.cmd.Process.Kill()
-	select {
-	case err := <-p.ended:
-		p.ended <- err
-	case <-time.After(patience):
-		p.t.Error("the killed server does not end")
-	}
+	f := testenv.ServeCommand(t, cmd)
+	return &process{Fencelock: f, t: t, url: scheme + "://" + f.Addr(), admin: f.AdminAddr(), client: client}
 }
 
 // patience is how long a test waits for what has to happen, however busy the machine is.
@@ -155,20 +88,7 @@ const soon = 25 * time.Second
 // exit waits for the end of the process and returns its code.
 func (p *process) exit() int {
 	p.t.Helper()
-	select {
-	case err := <-p.ended:
-		p.ended <- err
-		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-			return exit.ExitCode()
-		}
-		if err != nil {
-			p.t.Fatal(err)
-		}
-		return 0
-	case <-time.After(patience):
-		p.t.Fatal("the server does not end")
-		return -1
-	}
+	return p.Exit(patience)
 }
 
 func (p *process) untilReady() {
@@ -269,13 +189,6 @@ func (p *process) release(lease wire.Lease) {
 	p.wants(p.ask(nil, "DELETE", "/leases/current", "", "Fencelock-Lease: "+lease.LeaseID), http.StatusNoContent)
 }
 
-func (p *process) signal(s syscall.Signal) {
-	p.t.Helper()
-	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		p.t.Fatal(err)
-	}
-}
-
 // untilAnswer asks until the status is as wanted.
 func (p *process) untilAnswer(status int, method, path, body string, header ...string) {
 	p.t.Helper()
@@ -308,12 +221,6 @@ func (p *process) scrape() string {
 		p.t.Fatalf("/metrics: %d, %v", resp.StatusCode, err)
 	}
 	return string(text)
-}
-
-func (p *process) logged() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return strings.Join(p.log, "\n")
 }
 
 // dialRaw opens a connection to the server, over TLS if it serves that.
@@ -398,7 +305,7 @@ func bearer(secret string) string { return "Authorization: Bearer " + secret }
 
 // as is the same server, called by another client.
 func (p *process) as(client *http.Client) *process {
-	return &process{t: p.t, url: p.url, admin: p.admin, client: client}
+	return &process{Fencelock: p.Fencelock, t: p.t, url: p.url, admin: p.admin, client: client}
 }
 
 func readJSON(resp *http.Response, into any) error {
@@ -406,7 +313,6 @@ func readJSON(resp *http.Response, into any) error {
 	return json.NewDecoder(resp.Body).Decode(into)
 }
 
-// awaitWaiting waits until so many stand in the queue.
 // awaitWaiting waits until so many wait.
 func (p *process) awaitWaiting(resource string, n int) {
 	p.t.Helper()

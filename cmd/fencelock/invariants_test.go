@@ -49,7 +49,7 @@ func TestABrokenInvariantIsCounted(t *testing.T) {
 		return strings.Contains(text, brokenInvariants("token_order", 1)) && strings.Contains(text, brokenInvariants("high_water", 1))
 	})
 	for _, want := range []string{`"level":"ERROR"`, `"invariant":"token_order","resource":"a"`, fmt.Sprintf(`"token":%d`, lease.FencingToken), `"invariant":"high_water"`} {
-		p.until("the log has "+want, func() bool { return strings.Contains(p.logged(), want) })
+		p.until("the log has "+want, func() bool { return strings.Contains(p.Logs(), want) })
 	}
-	noSecrets(t, "the log", p.logged(), []string{lease.LeaseID, first.LeaseID})
+	noSecrets(t, "the log", p.Logs(), []string{lease.LeaseID, first.LeaseID})
 }

@@ -132,7 +132,7 @@ func TestListWatch(t *testing.T) {
 	lease := p.acquire(`{"resource":"orders/42","holder":"worker-1"}`)
 	p.until("the lock shows", func() bool { return strings.Contains(out.String(), "orders/42  worker-1") })
 	p.release(lease)
-	p.kill()
+	p.Kill()
 	p.until("the outage shows", func() bool {
 		return strings.Contains(out.String(), "it is unknown which locks are held: no server responds")
 	})

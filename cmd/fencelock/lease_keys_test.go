@@ -46,7 +46,7 @@ func leaseKeysDiffer(t *testing.T, env string) { //nolint:thelper // the test it
 	warned := func(p *process, n int) { // of so many pairs of keys: a late server is forgotten, and warned of again
 		t.Helper()
 		pairs, differs := map[string]bool{}, false
-		for line := range strings.Lines(p.logged()) {
+		for line := range strings.Lines(p.Logs()) {
 			switch {
 			case strings.Contains(line, "the lease ids of all servers open here again"):
 				differs = false
@@ -59,7 +59,7 @@ func leaseKeysDiffer(t *testing.T, env string) { //nolint:thelper // the test it
 			}
 		}
 		if len(pairs) != n {
-			t.Errorf("warnings of %d pairs of keys, want %d:\n%s", len(pairs), n, p.logged())
+			t.Errorf("warnings of %d pairs of keys, want %d:\n%s", len(pairs), n, p.Logs())
 		}
 	}
 	differ(a, 1)

@@ -104,7 +104,7 @@ func TestMetricsAreThoseOfTheirPage(t *testing.T) {
 		}
 	}
 	noSecrets(t, "the metrics", text, secrets)
-	noSecrets(t, "the log", p.logged(), secrets[2:]) // what is broken is named in the log
+	noSecrets(t, "the log", p.Logs(), secrets[2:]) // what is broken is named in the log
 }
 
 func noSecrets(t *testing.T, where, text string, secrets []string) {

@@ -209,7 +209,7 @@ func move(t *testing.T, places [2]place) {
 	var last int64
 	for step, place := range []place{places[0], places[1], places[0]} {
 		if step > 0 {
-			server.signal(syscall.SIGTERM)
+			server.Signal(syscall.SIGTERM)
 			server.exit()
 			pauseFor(ctx, maxTTL)
 			if step == 2 {

@@ -84,5 +84,5 @@ func TestOpenIDConnect(t *testing.T) {
 
 	issuer.Close() // what was checked a moment ago is believed, anything new is not
 	p.wants(p.ask(nil, "GET", "/leases/current", "", bearer(good), "Fencelock-Lease: "+lease.LeaseID), http.StatusOK)
-	noSecrets(t, "the log", p.logged(), []string{good})
+	noSecrets(t, "the log", p.Logs(), []string{good})
 }

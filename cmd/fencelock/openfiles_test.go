@@ -79,13 +79,13 @@ func TestIdleConnectionsDoNotUseUpTheFiles(t *testing.T) {
 	}
 	for _, listener := range []string{"FENCELOCK_LISTEN", "FENCELOCK_ADMIN_LISTEN"} {
 		lines, most := 0, 1+int(time.Since(began)/time.Minute)
-		for line := range strings.Lines(p.logged()) {
+		for line := range strings.Lines(p.Logs()) {
 			if strings.Contains(line, "connections reach their limit") && strings.Contains(line, `"`+listener+`"`) && strings.Contains(line, "WARN") && strings.Contains(line, "ulimit -n") {
 				lines++
 			}
 		}
 		if lines < 1 || lines > most {
-			t.Errorf("%d lines warn of the limit of %s, want 1 a minute:\n%s", lines, listener, p.logged())
+			t.Errorf("%d lines warn of the limit of %s, want 1 a minute:\n%s", lines, listener, p.Logs())
 		}
 	}
 }

@@ -67,7 +67,7 @@ func TestServerDownByTheRunbook(t *testing.T) {
 		if out := strings.TrimSpace(status()); out != "200" {
 			t.Errorf("a server that runs: %s", out)
 		}
-		f.servers[1].kill()
+		f.servers[1].Kill()
 		if out := status(); !strings.HasSuffix(strings.TrimSpace(out), "000") {
 			t.Errorf("a server that was killed: %s", out)
 		}
@@ -140,7 +140,7 @@ func TestMoveUnderLoad(t *testing.T) {
 		next := places[(i+1)%len(places)]
 		underLoad(t, f.direct(), func() {
 			for _, server := range f.servers {
-				server.signal(syscall.SIGTERM)
+				server.Signal(syscall.SIGTERM)
 			}
 			for _, server := range f.servers {
 				server.exit()

@@ -18,7 +18,7 @@ func (f *fleet) usesChanged(n int) {
 	f.t.Helper()
 	for _, p := range f.servers {
 		testenv.Eventually(f.t, patience, func() error {
-			if used := strings.Count(p.logged(), "a changed file is in use now"); used < n {
+			if used := strings.Count(p.Logs(), "a changed file is in use now"); used < n {
 				return fmt.Errorf("a server uses %d changed files, want %d", used, n)
 			}
 			return nil
@@ -173,7 +173,7 @@ func TestChangedFileThatIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		testenv.Eventually(t, patience, func() error {
-			if log := p.logged(); !strings.Contains(log, c.says) || strings.Contains(log, "wrong@") {
+			if log := p.Logs(); !strings.Contains(log, c.says) || strings.Contains(log, "wrong@") {
 				return fmt.Errorf("the log does not say %q", c.says)
 			}
 			if !strings.Contains(p.scrape(), `fencelock_file_refused{file="FENCELOCK_REDIS_ADDRS_FILE"} 1`) {

@@ -62,7 +62,7 @@ func TestPostgresRoleOfThePage(t *testing.T) {
 	pg := testenv.StartPostgres(t)
 	first := start(t, "FENCELOCK_STORE="+pg.URL())
 	first.wants(first.ask(nil, "PUT", "/guarded/first", `{}`, fencingToken(first.acquire(`{"resource":"first"}`))), http.StatusOK)
-	first.signal(syscall.SIGTERM)
+	first.Signal(syscall.SIGTERM)
 	first.exit()
 
 	page, err := os.ReadFile("../../docs/how-to/postgres.md")
@@ -304,9 +304,9 @@ func TestPostgresWithAFrozenServer(t *testing.T) {
 	}
 	theirs.back(time.Time{})
 	for range 5 {
-		other.signal(syscall.SIGSTOP)
+		other.Freeze()
 		t.Logf("the other server serves %s after one was stopped", mine.back(time.Now()).Round(time.Millisecond))
-		other.signal(syscall.SIGCONT)
+		other.Thaw()
 		other.acquireEventually("again")
 	}
 	mine.end()

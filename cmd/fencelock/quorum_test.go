@@ -20,7 +20,7 @@ func TestQuorumAndPostgres(t *testing.T) {
 	nodes := testenv.StartRedisN(t, 3)
 	pg := testenv.StartPostgres(t)
 	p := start(t, redisAddrs(nodes), "FENCELOCK_DATABASE_URL="+pg.URL(), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_NODE_DOWN_AFTER=1s")
-	if text := p.stdout.String(); text != "" {
+	if text := p.Stdout(); text != "" {
 		t.Errorf("stdout is for who tries it out: %s", text)
 	}
 	token := func(l wire.Lease) string { return "Fencing-Token: " + strconv.FormatInt(l.FencingToken, 10) }
@@ -89,14 +89,12 @@ func TestRedisWithoutPostgres(t *testing.T) {
 		t.Errorf("refusal %+v", none)
 	}
 	p.acquire(`{"resource":"a"}`)
-	p.kill()
+	p.Kill()
 
 	p = start(t, redisAddrs(nodes), "FENCELOCK_DATA="+t.TempDir()+"/own.db")
 	p.wants(p.ask(nil, "PUT", "/guarded/a", "1", "Fencing-Token: 1"), http.StatusOK)
 	p.until("the operator is warned", func() bool {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return strings.Contains(strings.Join(p.log, "\n"), "guards the writes through this server only")
+		return strings.Contains(p.Logs(), "guards the writes through this server only")
 	})
 }
 
@@ -138,7 +136,7 @@ func TestFirstStartLogsNoWarning(t *testing.T) {
 			t.Parallel()
 			p := start(t, env...)
 			p.release(p.acquire(`{"resource":"a"}`))
-			if log := p.logged(); strings.Contains(log, `"WARN"`) {
+			if log := p.Logs(); strings.Contains(log, `"WARN"`) {
 				t.Error(log)
 			}
 		})

@@ -72,13 +72,13 @@ func TestFirstRequestOfAServer(t *testing.T) {
 		lease := first.acquire(fmt.Sprintf(`{"resource":"a%d"}`, i))
 		p := startUnready(t, "http", http.DefaultClient, env...)
 		p.acquire(fmt.Sprintf(`{"resource":"b%d"}`, i))
-		p.kill()
+		p.Kill()
 		p = startUnready(t, "http", http.DefaultClient, env...)
 		p.release(lease)
-		p.kill()
+		p.Kill()
 		p = startUnready(t, "http", http.DefaultClient, env...)
 		p.wants(p.ask(nil, "GET", "/locks?prefix=a", ""), http.StatusOK)
-		p.kill()
+		p.Kill()
 	}
 }
 

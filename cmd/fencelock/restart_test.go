@@ -29,7 +29,7 @@ func TestQueueOutlivesARestart(t *testing.T) {
 		go p.insists(ctx, fmt.Sprint("w", i), turns)
 		p.awaitWaiting("r", i+1)
 	}
-	p.signal(syscall.SIGTERM)
+	p.Signal(syscall.SIGTERM)
 	if code := p.exit(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}

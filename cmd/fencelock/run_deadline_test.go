@@ -38,8 +38,8 @@ func TestCommandIsDeadBeforeTheNextGrant(t *testing.T) {
 		nodes := testenv.StartRedisN(t, 1)
 		servers := startServers(t, 2, nodes)
 		r := rounds{t: t, server: servers[0].url, other: servers[1], code: cli.ExitLost}
-		r.fault = func(*exec.Cmd) { servers[0].signal(syscall.SIGSTOP) }
-		r.heal = func() { servers[0].signal(syscall.SIGCONT) }
+		r.fault = func(*exec.Cmd) { servers[0].Freeze() }
+		r.heal = func() { servers[0].Thaw() }
 		r.run(*roundsFlag)
 	})
 	for name, cut := range map[string]testenv.Cut{"network cut": testenv.CutBlackhole, "network refused": testenv.CutRefuse} {

@@ -289,7 +289,7 @@ func TestRunOutlivesServers(t *testing.T) {
 	for _, r := range []string{"restart", "failover"} {
 		before[r] = see(r)
 	}
-	servers[0].kill()
+	servers[0].Kill()
 	again := start(t, redisAddrs(nodes), "FENCELOCK_NODE_DOWN_AFTER=3s")
 	proxy.Retarget(strings.TrimPrefix(again.url, "http://"))
 	for _, r := range []string{"restart", "failover"} {

@@ -132,7 +132,7 @@ func TestNothingSecretIsTold(t *testing.T) {
 	writeFile(t, file, "broken token="+wrong+"\n")
 	writeFile(t, keys, "k1 "+wrong+"\n")
 	p.until("both broken files are told", func() bool {
-		return strings.Count(p.logged(), "a changed file cannot be used") == 2
+		return strings.Count(p.Logs(), "a changed file cannot be used") == 2
 	})
 	p.until("the breaks are told", func() bool { return strings.Contains(other.all(), "event: broken") })
 
@@ -148,7 +148,7 @@ func TestNothingSecretIsTold(t *testing.T) {
 	own := clusterSecret(t, p)
 	secrets = append(secrets, secretForms(own)...)
 	told := map[string]string{
-		"the log": p.logged(), "standard output": p.stdout.String(), "the admin listener": admin.String(),
+		"the log": p.Logs(), "standard output": p.Stdout(), "the admin listener": admin.String(),
 		"what another is told": pathsOut(other.all()), "what a stranger is told": pathsOut(stranger.all()),
 	}
 	for where, text := range told {
@@ -173,7 +173,7 @@ func TestNothingSecretIsTold(t *testing.T) {
 // clusterSecret is the secret that the embedded file keeps, in hexadecimal digits.
 func clusterSecret(t *testing.T, p *process) string {
 	t.Helper()
-	file, err := os.ReadFile(filepath.Join(p.cmd.Dir, "fencelock.db"))
+	file, err := os.ReadFile(filepath.Join(p.Dir(), "fencelock.db"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -225,11 +225,11 @@ func TestAccessFileIsReadAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	writeFile(t, file, "worker token=hunter2\n")
-	p.until("the broken file is told", func() bool { return strings.Contains(p.logged(), "a changed file cannot be used") })
+	p.until("the broken file is told", func() bool { return strings.Contains(p.Logs(), "a changed file cannot be used") })
 	const refused = `fencelock_file_refused{file="FENCELOCK_ACCESS_FILE"}`
 	p.until("the metric says so, too", func() bool { return strings.Contains(p.scrape(), refused+" 1") })
 	p.wants(p.ask(nil, "GET", "/locks/orders/1", "", bearer(boss)), http.StatusOK)
-	if strings.Contains(p.logged(), "hunter2") {
+	if strings.Contains(p.Logs(), "hunter2") {
 		t.Error("the log shows what the broken file holds")
 	}
 	writeFile(t, file, strings.ReplaceAll(string(good), "acquire=orders/", "acquire=jobs/"))
@@ -479,8 +479,8 @@ func TestAdminListenerThatIsExposed(t *testing.T) {
 		admin.wants(admin.ask(nil, "GET", "/debug/pprof/cmdline", "", header...), wanted[1])
 	}
 	p.until("looks at profiles are audited", func() bool {
-		return strings.Contains(p.logged(), `"msg":"audit","identity":"boss","act":"profile","resource":"/debug/pprof/cmdline","result":"done"`) &&
-			strings.Contains(p.logged(), `"identity":"scraper","act":"profile","resource":"/debug/pprof/cmdline","result":"forbidden"`)
+		return strings.Contains(p.Logs(), `"msg":"audit","identity":"boss","act":"profile","resource":"/debug/pprof/cmdline","result":"done"`) &&
+			strings.Contains(p.Logs(), `"identity":"scraper","act":"profile","resource":"/debug/pprof/cmdline","result":"forbidden"`)
 	})
 	p = start(t, "FENCELOCK_ACCESS_FILE="+file) // on loopback it is as it was
 	resp, err := http.Get("http://" + p.admin + "/metrics")
@@ -537,7 +537,7 @@ func TestAuthoritiesThatAreCutOff(t *testing.T) {
 	p.wants(p.ask(nil, "GET", "/locks", ""), http.StatusOK)
 
 	writeFile(t, caFile, whole[:len(whole)-100])
-	p.until("the file is refused", func() bool { return strings.Contains(p.logged(), "cut off") })
+	p.until("the file is refused", func() bool { return strings.Contains(p.Logs(), "cut off") })
 	client.CloseIdleConnections()
 	p.wants(p.ask(nil, "GET", "/locks", ""), http.StatusOK)
 	if code, out := outcome(t, append(env, "FENCELOCK_DATA="+filepath.Join(dir, "data")), "serve"); code != cli.ExitUsage || !strings.Contains(out, "FENCELOCK_TLS_CLIENT_CA_FILE: "+caFile+" is cut off") {

@@ -71,9 +71,7 @@ func TestStory(t *testing.T) {
 	p.wants(p.ask(nil, "DELETE", "/leases/current", "", "Fencelock-Lease: "+second.LeaseID), http.StatusNoContent)
 
 	// A restart keeps the record, its history, and the order of the tokens.
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	p.Signal(syscall.SIGTERM)
 	if code := p.exit(); code != 0 {
 		t.Fatalf("exit code %d after SIGTERM", code)
 	}
@@ -109,8 +107,8 @@ func TestStory(t *testing.T) {
 func TestBannerLinesWork(t *testing.T) {
 	t.Parallel()
 	testenv.Installed(t, "curl", "curl")
-	if p := start(t); p.stdout.String() != "" {
-		t.Errorf("a program that reads JSON lines gets %q", p.stdout.String())
+	if p := start(t); p.Stdout() != "" {
+		t.Errorf("a program that reads JSON lines gets %q", p.Stdout())
 	}
 	people := command(t, append(anyPorts(), "FENCELOCK_LOG_FORMAT=text"), "serve")
 	var stdout testenv.Buffer
@@ -244,9 +242,7 @@ func TestDrain(t *testing.T) {
 	_, _ = answer.ReadString('\n')
 
 	begun := time.Now()
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	p.Signal(syscall.SIGTERM)
 	o := <-waiting
 	if o.err != nil || o.status != http.StatusServiceUnavailable || o.body.Type != "/problems/server-stopping" {
 		t.Errorf("the waiting request got %+v", o)
@@ -286,17 +282,11 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	begun := time.Now()
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	p.Signal(syscall.SIGTERM)
 	p.until("the server drains", func() bool {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return strings.Contains(strings.Join(p.log, "\n"), "stopping")
+		return strings.Contains(p.Logs(), "stopping")
 	})
-	if err := p.cmd.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
+	p.Signal(syscall.SIGINT)
 	if code := p.exit(); code == 0 || time.Since(begun) > 5*time.Second {
 		t.Errorf("exit code %d after %s, want a killed process at once", code, time.Since(begun))
 	}
@@ -340,7 +330,7 @@ func TestKilledServerLosesNoAnsweredWrite(t *testing.T) {
 		last := 0
 		for n := range answered {
 			if last = n; n == 20+37*round {
-				go p.kill()
+				go p.Kill()
 			}
 		}
 		p.exit()
@@ -352,7 +342,7 @@ func TestKilledServerLosesNoAnsweredWrite(t *testing.T) {
 		if err != nil || value < last || value > last+1 || record.Version != int64(value) {
 			t.Fatalf("round %d: %d writes were answered, the record says %+v", round, last, record)
 		}
-		p.kill()
+		p.Kill()
 	}
 }
 
@@ -384,6 +374,6 @@ func TestCommandsOnARunningServer(t *testing.T) {
 	run(cli.ExitUsage, "404", "A=b", "nodes", "--url", "http://"+p.admin)
 	run(0, "fencelock ", "A=b", "version")
 	run(0, "Servers:\n", "A=b")
-	p.kill()
+	p.Kill()
 	run(cli.ExitFailed, "refuses connections", listen, "healthcheck")
 }

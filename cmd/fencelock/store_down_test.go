@@ -60,11 +60,11 @@ func TestAStoreThatIsDownAtTheStart(t *testing.T) {
 			if metrics := p.scrape(); !strings.Contains(metrics, "\nfencelock_ready 0\n") {
 				t.Error("fencelock_ready is not 0")
 			}
-			if log := p.logged(); !strings.Contains(log, "the store does not respond") || strings.Contains(log, `"error":null`) {
+			if log := p.Logs(); !strings.Contains(log, "the store does not respond") || strings.Contains(log, `"error":null`) {
 				t.Errorf("the log says\n%s", log)
 			}
 			stopped := startUnready(t, "http", http.DefaultClient, env()...)
-			stopped.signal(syscall.SIGTERM)
+			stopped.Signal(syscall.SIGTERM)
 			if code := stopped.exit(); code != 0 {
 				t.Errorf("a server that is stopped while it waits ends with %d", code)
 			}

@@ -131,7 +131,7 @@ func TestTracingWithoutACollector(t *testing.T) {
 	p.untilReady()
 	lease := p.acquire(`{"resource":"a"}`)
 	p.wants(p.ask(nil, "DELETE", "/leases/current", "", "Fencelock-Lease: "+lease.LeaseID), http.StatusNoContent)
-	p.until("the log says so", func() bool { return strings.Contains(p.logged(), `"msg":"tracing failed: spans may be lost"`) })
+	p.until("the log says so", func() bool { return strings.Contains(p.Logs(), `"msg":"tracing failed: spans may be lost"`) })
 }
 
 func TestNoTracesUnlessAskedFor(t *testing.T) {
@@ -142,9 +142,7 @@ func TestNoTracesUnlessAskedFor(t *testing.T) {
 	p := start(t, "OTEL_EXPORTER_OTLP_ENDPOINT="+server.URL, "OTEL_BSP_SCHEDULE_DELAY=1")
 	lease := p.acquire(`{"resource":"a"}`)
 	p.wants(p.ask(nil, "DELETE", "/leases/current", "", "Fencelock-Lease: "+lease.LeaseID), http.StatusNoContent)
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	p.Signal(syscall.SIGTERM)
 	if code := p.exit(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}

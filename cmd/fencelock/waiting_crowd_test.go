@@ -119,7 +119,7 @@ func (p *process) costs(t *testing.T, crowd int, empty int64) {
 // resident is the memory that the server has, in bytes.
 func (p *process) resident() int64 {
 	p.t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func (p *process) resident() int64 {
 // cpu is the time that the server has used.
 func (p *process) cpu() time.Duration {
 	p.t.Helper()
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
 	if err != nil {
 		p.t.Fatal(err)
 	}

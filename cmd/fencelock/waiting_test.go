@@ -310,9 +310,7 @@ func stopped(t *testing.T, servers []*process, leaving *process) {
 	fresh := leaving.waits(t.Context(), "stop", "fresh", time.Minute)
 	servers[0].awaitWaiting("stop", 9)
 	machine, begun := testenv.MeasureLateness(t), time.Now()
-	if err := leaving.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	leaving.Signal(syscall.SIGTERM)
 	for _, c := range []<-chan turn{turns[1], turns[3], turns[5], turns[7], fresh} {
 		o := <-c
 		if o.err != nil || o.status != http.StatusServiceUnavailable || o.refusal.Type != "/problems/server-stopping" || o.retryAfter == "" {
@@ -344,7 +342,7 @@ func killed(t *testing.T, alive, dying *process) {
 	alone := alive.acquire(`{"resource":"lone"}`)
 	dying.waits(t.Context(), "lone", "w", time.Minute) // a line that only the dead wait in
 	alive.awaitWaiting("lone", 1)
-	dying.kill()
+	dying.Kill()
 	begun := time.Now()
 	alive.release(last)
 	alive.release(alone)

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -77,7 +76,7 @@ func TestWaitsEndByTheClock(t *testing.T) {
 			}
 			load := startLoad(e.process, 4) // so that the server stops within an operation
 			load.back(time.Now())
-			late := e.endsWaits(func() { e.signal(syscall.SIGSTOP) }, func() { e.signal(syscall.SIGCONT) }, 2*time.Second)
+			late := e.endsWaits(e.Freeze, e.Thaw, 2*time.Second)
 			load.end()
 			e.judge("the server was stopped", late, machine)
 		})

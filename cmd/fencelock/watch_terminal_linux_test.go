@@ -89,7 +89,7 @@ func TestListWatchOnATerminal(t *testing.T) {
 		}
 	}
 
-	p.kill()
+	p.Kill()
 	p.until("the state is unknown", func() bool {
 		text := strings.Join(lastFrame(shown), "\n")
 		return strings.Contains(strings.ReplaceAll(text, "\n", " "), "it is unknown which locks are held") && strings.Contains(text, "ago:") && strings.Contains(text, dim+"注文/29")

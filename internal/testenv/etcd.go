@@ -100,30 +100,13 @@ func tryEtcd(t testing.TB, n int, options EtcdOptions) (*Etcd, error) {
 			e.Members[i].behind = ports[each*i+2]
 		}
 	}
-	if err := e.startLines(); err != nil {
-		return nil, err
+	if options.Lines {
+		e.lines = startPeerLines(t, e.Members)
 	}
 	if err := e.start(); err != nil {
 		return nil, err
 	}
 	return e, nil
-}
-
-// startLines starts the lines between the members if the options say so.
-func (e *Etcd) startLines() error {
-	if !e.options.Lines {
-		return nil
-	}
-	e.lines = newPeerLines()
-	e.t.Cleanup(e.lines.close)
-	for _, m := range e.Members {
-		end, err := e.lines.serve(m)
-		if err != nil {
-			return err
-		}
-		e.t.Cleanup(end)
-	}
-	return nil
 }
 
 func (m *EtcdMember) process(path string) *process {

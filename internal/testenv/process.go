@@ -12,7 +12,7 @@ import (
 )
 
 // exitWithin bounds how long a server may take to end.
-const exitWithin = 20 * time.Second
+const exitWithin = 40 * time.Second
 
 // signalEvery is how often the signal to end is repeated: Redis ignores it while it
 // writes the first append-only file of a new replica.
@@ -47,12 +47,15 @@ type process struct {
 	dir  string   // its folder: log and reap script
 	cred *syscall.Credential
 
-	stopSignal  syscall.Signal // the signal for a graceful end
-	reapSignal  syscall.Signal // the signal that ends it after the test process has died
-	withWorkers bool           // freezing also stops its child processes
+	adjust      func(*exec.Cmd) // changes the command of each incarnation; nil for nothing
+	stopSignal  syscall.Signal  // the signal for a graceful end
+	stopsAtOnce bool            // a second signal would end it without grace: only SIGKILL is repeated
+	reapSignal  syscall.Signal  // the signal that ends it after the test process has died
+	withWorkers bool            // freezing also stops its child processes
 
-	cmd  *exec.Cmd
-	done chan struct{}
+	cmd   *exec.Cmd
+	done  chan struct{}
+	begun int64 // the length of the log when the present incarnation began
 }
 
 func (p *process) start() error {
@@ -60,9 +63,16 @@ func (p *process) start() error {
 	if err != nil {
 		return err
 	}
+	info, err := log.Stat()
+	if err != nil {
+		return errors.Join(err, log.Close())
+	}
 	cmd := p.command(p.path, p.args...)
 	// The output goes to a file, because with a pipe Wait would also wait for grandchildren.
 	cmd.Stdout, cmd.Stderr = log, log
+	if p.adjust != nil {
+		p.adjust(cmd)
+	}
 	dieWithParent(cmd.SysProcAttr, p.reapSignal)
 
 	started, done := make(chan error, 1), make(chan struct{})
@@ -83,7 +93,7 @@ func (p *process) start() error {
 	if err := <-started; err != nil {
 		return fmt.Errorf("start %s: %w", p.path, err)
 	}
-	p.cmd, p.done = cmd, done
+	p.cmd, p.done, p.begun = cmd, done, info.Size()
 	return writeReap(p.dir, fmt.Sprintf("kill -%d %d; kill -CONT %d", p.reapSignal, cmd.Process.Pid, cmd.Process.Pid))
 }
 
@@ -116,7 +126,7 @@ func (p *process) end(sig syscall.Signal) error {
 			return nil
 		default:
 		}
-		if time.Since(sent) > signalEvery {
+		if sent.IsZero() || time.Since(sent) > signalEvery && (sig == syscall.SIGKILL || !p.stopsAtOnce) {
 			sent = time.Now()
 			if err := p.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 				return err
@@ -177,6 +187,15 @@ func (p *process) logs() string {
 		return err.Error()
 	}
 	return string(b)
+}
+
+// latest returns the output of the present incarnation.
+func (p *process) latest() []byte {
+	b, err := os.ReadFile(p.logPath())
+	if err != nil {
+		return nil
+	}
+	return b[min(p.begun, int64(len(b))):]
 }
 
 func (*process) close() error { return nil }

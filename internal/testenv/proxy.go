@@ -26,7 +26,7 @@ const (
 // Proxy forwards connections between clients and a server. Its methods disturb them, and may be called from
 // any goroutine.
 type Proxy struct {
-	listener net.Listener
+	listener net.Listener // nil if its connections come from a [Router]
 	running  sync.WaitGroup
 
 	mu      sync.Mutex
@@ -54,10 +54,29 @@ func StartProxy(t testing.TB, target string) *Proxy {
 	if err != nil {
 		t.Fatalf("testenv: start a proxy: %v", err)
 	}
-	p := &Proxy{target: target, listener: l, pairs: map[*pair]struct{}{}, healing: make(chan struct{})}
-	p.running.Go(p.serve)
+	p := newProxy(target)
+	p.listener = l
+	p.running.Go(func() { serve(l, &p.running, func(conn net.Conn) { p.connect(conn, nil) }) })
 	t.Cleanup(p.close)
 	return p
+}
+
+func newProxy(target string) *Proxy {
+	return &Proxy{target: target, pairs: map[*pair]struct{}{}, healing: make(chan struct{})}
+}
+
+// serve connects the clients of a listener until it is closed.
+func serve(l net.Listener, running *sync.WaitGroup, connect func(net.Conn)) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		running.Go(func() {
+			defer func() { _ = conn.Close() }()
+			connect(conn)
+		})
+	}
 }
 
 // Addr is the address that clients use instead of the server's.
@@ -79,8 +98,18 @@ func (p *Proxy) DropReplies(on bool) { p.change(func() { p.mute = on }) }
 
 // Reset breaks all connections that are open now, with a TCP reset towards the client.
 func (p *Proxy) Reset() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.change(p.reset)
+}
+
+// heal ends a cut and resets the connections that it disturbed.
+func (p *Proxy) heal() {
+	p.change(func() {
+		p.cut = CutNone
+		p.reset()
+	})
+}
+
+func (p *Proxy) reset() {
 	for pr := range p.pairs {
 		if tcp, ok := pr.client.(*net.TCPConn); ok {
 			_ = tcp.SetLinger(0) // makes closing a reset
@@ -105,19 +134,9 @@ func (p *Proxy) change(f func()) {
 	p.healing = make(chan struct{})
 }
 
-func (p *Proxy) serve() {
-	for {
-		conn, err := p.listener.Accept()
-		if err != nil {
-			return
-		}
-		p.running.Go(func() { p.connect(conn) })
-	}
-}
-
-// connect connects a client to the server, and copies data until both directions have ended.
-func (p *Proxy) connect(client net.Conn) {
-	defer func() { _ = client.Close() }()
+// connect connects a client, whose first bytes have been read, to the server. It copies data until both directions
+// have ended.
+func (p *Proxy) connect(client net.Conn, first []byte) {
 	target, refuses := p.where()
 	if refuses {
 		return
@@ -132,6 +151,11 @@ func (p *Proxy) connect(client net.Conn) {
 		return
 	}
 	defer p.remove(pr)
+	if len(first) > 0 && p.passes(false) {
+		if _, err := server.Write(first); err != nil {
+			return
+		}
+	}
 	var copying sync.WaitGroup
 	copying.Go(func() { p.copy(pr, server, client, false) })
 	copying.Go(func() { p.copy(pr, client, server, true) })
@@ -196,7 +220,9 @@ func (p *Proxy) passes(reply bool) bool {
 }
 
 func (p *Proxy) close() {
-	_ = p.listener.Close()
+	if p.listener != nil {
+		_ = p.listener.Close()
+	}
 	p.change(func() { p.closed = true })
 	p.Reset()
 	p.running.Wait()

@@ -144,9 +144,10 @@ func RestartZooKeeper(t testing.TB, servers []*ZooKeeper) {
 // reach it.
 func (z *ZooKeeper) Isolate(how Cut) {
 	for _, line := range z.lines {
-		line.Cut(how)
 		if how == CutNone {
-			line.Reset() // what a cut swallowed would be missing from the stream
+			line.heal() // what a cut swallowed would be missing from the stream
+		} else {
+			line.Cut(how)
 		}
 	}
 }

@@ -1,8 +1,0 @@
-//go:build !linux
-
-package chaos
-
-import "os/exec"
-
-// dieWithParent works only on Linux.
-func dieWithParent(*exec.Cmd) {}
