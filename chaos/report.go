@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/fencelock/fencelock/internal/vacancy"
 )
 
 // Report sums up many rounds, fault by fault.
@@ -13,7 +15,7 @@ type Report struct {
 	Began    time.Time
 	NoClocks error
 	lines    []*reportLine
-	vacant   vacancies // the vacancies of all rounds
+	vacant   vacancy.Sums // the vacancies of all rounds
 }
 
 type reportLine struct {
@@ -26,9 +28,9 @@ type reportLine struct {
 // Add counts a round. A round with several faults counts for each of them.
 func (r *Report) Add(result Result) {
 	if r.vacant == nil {
-		r.vacant = vacancies{}
+		r.vacant = vacancy.Sums{}
 	}
-	r.vacant.add(result.Vacant)
+	r.vacant.Add(result.Vacant)
 	for _, fault := range result.Faults {
 		line := r.line(fault)
 		line.rounds++
@@ -37,7 +39,7 @@ func (r *Report) Add(result Result) {
 		line.sum.Stale += result.Stale
 		line.sum.Unanswered += result.Unanswered
 		line.sum.Away += result.Away
-		line.sum.Vacant.add(result.Vacant)
+		line.sum.Vacant.Add(result.Vacant)
 		line.sum.Violations = append(line.sum.Violations, result.Violations...)
 		line.recovered = max(line.recovered, result.Recovered)
 	}
@@ -46,7 +48,7 @@ func (r *Report) Add(result Result) {
 func (r *Report) line(fault string) *reportLine {
 	i := slices.IndexFunc(r.lines, func(l *reportLine) bool { return l.fault == fault })
 	if i < 0 {
-		r.lines = append(r.lines, &reportLine{fault: fault, sum: Result{Vacant: vacancies{}}})
+		r.lines = append(r.lines, &reportLine{fault: fault, sum: Result{Vacant: vacancy.Sums{}}})
 		i = len(r.lines) - 1
 	}
 	return r.lines[i]
@@ -64,8 +66,8 @@ func (r *Report) Markdown() string {
 	for _, l := range r.lines {
 		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d | %d | %s | %s | %s | %s | %s | %d |\n", l.fault, l.rounds, l.sum.Acquisitions, l.sum.Writes,
 			l.sum.Stale, l.sum.Unanswered, tenths(l.sum.Away/time.Duration(l.rounds)), tenths(l.recovered),
-			tenths(l.sum.Vacant.sum("idle", false)), tenths(l.sum.Vacant.sum("orphaned", false)),
-			tenths(l.sum.Vacant.sum("idle", true)+l.sum.Vacant.sum("orphaned", true)), len(l.sum.Violations))
+			tenths(l.sum.Vacant.Of(vacancy.Idle, false)), tenths(l.sum.Vacant.Of(vacancy.Orphaned, false)),
+			tenths(l.sum.Vacant.Of(vacancy.Idle, true)+l.sum.Vacant.Of(vacancy.Orphaned, true)), len(l.sum.Violations))
 	}
 	fmt.Fprintf(&b, "\nWhile somebody waited for them, resources were: %s\n", r.vacant)
 	for _, l := range r.lines {

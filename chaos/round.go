@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/internal/testenv"
+	"github.com/fencelock/fencelock/internal/vacancy"
 )
 
 // warmUp is how long clients work before and after the faults.
@@ -30,7 +31,7 @@ type Result struct {
 	Away         time.Duration
 	Gap          string        // the longest time without service, and when it began, counted from the beginning of the faults
 	Recovered    time.Duration // from the faults' end to the first lease
-	Vacant       vacancies     // how long resources were idle or orphaned while a client waited
+	Vacant       vacancy.Sums  // how long resources were idle or orphaned while a client waited
 	Unexcused    []string      // the longer vacancies that nothing excuses
 	Violations   []Violation
 }
@@ -44,7 +45,7 @@ type round struct {
 	random  *rand.Rand
 	history *history
 	probe   *probe
-	watch   *watch
+	watch   *vacancy.Watch
 	result  Result
 	began   time.Duration // when the faults began
 	ended   time.Duration // when they were over
@@ -182,7 +183,6 @@ func (r *round) work() {
 	stop()
 	clients.Wait()
 	r.probe.running.Wait()
-	r.watch.running.Wait()
 	r.serviceTimes()
 }
 
@@ -360,18 +360,19 @@ func (r *round) judge(final map[string]string) {
 
 // vacancies adds up how long resources were vacant. It allows a second per fault.
 func (r *round) vacancies() {
-	r.result.Vacant = vacancies{}
+	r.result.Vacant = vacancy.Sums{}
+	looks := r.watch.Looks()
 	var sum time.Duration
 	for _, resource := range r.stand.contested() {
 		v := newVacant(resource, r.history.about(resource))
 		v.away, v.late, v.trouble = r.stand.away, r.stand.ruler.lates(), r.trouble
-		v.judge(r.watch.looks[resource])
-		r.result.Vacant.add(v.sums)
-		for _, run := range v.runs {
-			if !run.Excused && run.counted >= worthCounting {
-				sum += run.counted
-				r.result.Unexcused = append(r.result.Unexcused, fmt.Sprintf("%s %s (%s, token %d), %s to %s of %s", resource, run.vacancy, run.label, run.token,
-					tenths(run.from-r.began), tenths(run.to-r.began), tenths(r.ended-r.began)))
+		runs := v.judge(looks[resource])
+		r.result.Vacant.Count(runs)
+		for _, run := range runs {
+			if !run.Excused && run.Counted >= vacancy.Worth {
+				sum += run.Counted
+				r.result.Unexcused = append(r.result.Unexcused, fmt.Sprintf("%s %s (%s, token %d), %s to %s of %s", resource, run.Cause, run.Label, run.Token,
+					tenths(run.From-r.began), tenths(run.To-r.began), tenths(r.ended-r.began)))
 			}
 		}
 	}

@@ -1,36 +1,14 @@
 package chaos
 
 import (
-	"cmp"
-	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"time"
+
+	"github.com/fencelock/fencelock/internal/vacancy"
 )
 
-// A resource with a waiter must have a holder. Otherwise it is vacant: idle if it is free, and orphaned if it
-// is locked but no living client believes that it holds the lock.
-//
-// Vacancies are found from outside: two successive looks show the same state, and the history says which
-// clients waited throughout, and what each knew of its lock. The time counts from the end of the first look to
-// the beginning of the next, if the machine was not too busy in between.
-
-// vacancy is the kind and cause of vacant time.
-type vacancy struct {
-	Kind  string // idle, orphaned
-	Cause string
-	// Excused means that the documentation allows this vacancy.
-	Excused bool
-}
-
-func (v vacancy) String() string {
-	text := v.Kind + ", " + v.Cause
-	if v.Excused {
-		text += " (allowed)"
-	}
-	return text
-}
+// What the history says of a vacancy: which clients waited throughout, and what each knew of its lock. Time counts only
+// if the machine was not too busy in between.
 
 // The causes. A living client with an intact lease is not one of them.
 const (
@@ -51,48 +29,14 @@ const (
 )
 
 const (
-	// worthCounting is how long a vacancy lasts before it counts against the service: a
-	// hand-over takes a moment, and more on a busy machine.
-	worthCounting = 300 * time.Millisecond
-	// apart is the maximum time between two looks that are compared.
-	apart = time.Second
 	// settling is the time until the service knows of a waiter.
 	settling = 100 * time.Millisecond
 	// placeKept is how long the place of an ended poll, and the parts that it took, are kept.
 	placeKept = 2 * time.Second
 )
 
-// vacancies adds up vacant time by cause.
-type vacancies map[vacancy]time.Duration
-
-func (v vacancies) add(other vacancies) {
-	for why, d := range other {
-		v[why] += d
-	}
-}
-
-// sum adds up all idle or orphaned time, excused or not.
-func (v vacancies) sum(kind string, excused bool) (sum time.Duration) {
-	for why, d := range v {
-		if why.Kind == kind && why.Excused == excused {
-			sum += d
-		}
-	}
-	return sum
-}
-
-// String lists the sums, and then the causes.
-func (v vacancies) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "idle %s, orphaned %s, allowed %s and %s",
-		tenths(v.sum("idle", false)), tenths(v.sum("orphaned", false)), tenths(v.sum("idle", true)), tenths(v.sum("orphaned", true)))
-	order := func(a, b vacancy) int { return cmp.Compare(a.String(), b.String()) }
-	for _, why := range slices.SortedFunc(maps.Keys(v), order) {
-		if v[why] >= worthCounting {
-			fmt.Fprintf(&b, "; %s: %s", why, tenths(v[why]))
-		}
-	}
-	return b.String()
+func because(kind, why string, excused bool) vacancy.Cause {
+	return vacancy.Cause{Kind: kind, Why: why, Excused: excused}
 }
 
 // vacant finds the vacancies of one resource.
@@ -105,22 +49,11 @@ type vacant struct {
 	away     func(server int, from, to time.Duration) bool
 	late     []time.Duration
 	trouble  func(from, to time.Duration) bool // reports whether a fault excuses a vacancy in that period
-	sums     vacancies
-	runs     []run
-}
-
-// run is an uninterrupted vacancy with the same lock, or without one.
-type run struct {
-	vacancy
-	label    string
-	token    int64
-	from, to time.Duration
-	counted  time.Duration
 }
 
 func newVacant(resource string, ops []*op) *vacant {
 	v := &vacant{
-		resource: resource, ops: ops, byLabel: map[string][]*op{}, labels: map[int64]string{}, sums: vacancies{},
+		resource: resource, ops: ops, byLabel: map[string][]*op{}, labels: map[int64]string{},
 		away: func(int, time.Duration, time.Duration) bool { return false }, trouble: func(time.Duration, time.Duration) bool { return false },
 	}
 	for _, o := range ops {
@@ -139,48 +72,28 @@ func newVacant(resource string, ops []*op) *vacant {
 	return v
 }
 
-// judge compares successive looks, in order.
-func (v *vacant) judge(looks []look) {
+// judge finds the vacancies in successive looks, in order.
+func (v *vacant) judge(looks []vacancy.Look) []vacancy.Run {
 	for i, l := range looks {
-		if l.held && l.label == "" {
-			looks[i].label = v.labels[l.token]
+		if l.Held && l.Label == "" {
+			looks[i].Label = v.labels[l.Token]
 		}
 	}
-	var last *run
-	for i := 1; i < len(looks); i++ {
-		a, b := looks[i-1], looks[i]
-		why, vacant := v.between(a, b)
-		if !vacant {
-			last = nil
-			continue
-		}
-		if last == nil || last.vacancy != why || last.label != a.label {
-			v.runs = append(v.runs, run{vacancy: why, label: a.label, token: a.token, from: a.to})
-			last = &v.runs[len(v.runs)-1]
-		}
-		last.to = b.from
-		last.counted += b.from - a.to
-	}
-	for _, r := range v.runs {
-		v.sums[r.vacancy] += r.counted
-	}
+	return vacancy.Find(looks, v.between)
 }
 
-// between reports whether the resource was vacant between two looks, and why.
-func (v *vacant) between(a, b look) (why vacancy, vacant bool) {
-	if b.from <= a.to || b.from-a.to > apart || !b.same(a) || !v.wanted(a.from, b.to) {
+// between reports whether the resource was vacant between two looks that show the same state, and why.
+func (v *vacant) between(a, b *vacancy.Look) (why vacancy.Cause, vacant bool) {
+	if !v.wanted(a.From, b.To) || slices.ContainsFunc(v.late, func(t time.Duration) bool { return a.From <= t && t <= b.To }) {
 		return why, false
 	}
-	if slices.ContainsFunc(v.late, func(t time.Duration) bool { return a.from <= t && t <= b.to }) {
-		return why, false
-	}
-	if a.held {
-		why, vacant = v.orphaned(a.label, a.from, b.to)
+	if a.Held {
+		why, vacant = v.orphaned(a.Label, a.From, b.To)
 	} else {
-		why, vacant = v.idle(a.from, b.to)
+		why, vacant = v.idle(a.From, b.To)
 	}
-	if vacant && !why.Excused && v.trouble(a.from, b.to) {
-		why.Cause, why.Excused = causeFault, true
+	if vacant && !why.Excused && v.trouble(a.From, b.To) {
+		why.Why, why.Excused = causeFault, true
 	}
 	return why, vacant
 }
@@ -194,28 +107,30 @@ func (v *vacant) wanted(from, to time.Duration) bool {
 }
 
 // idle reports that the resource was free, and that no client got it during the period.
-func (v *vacant) idle(from, to time.Duration) (vacancy, bool) {
+func (v *vacant) idle(from, to time.Duration) (vacancy.Cause, bool) {
 	granted := func(o *op) bool { return o.Kind == opAcquire && o.ok() && from <= o.Done && o.Done <= to+settling }
 	place := func(o *op) bool { return o.Poll && !o.ok() && o.Done <= to && from <= o.Done+placeKept }
 	switch {
 	case slices.ContainsFunc(v.ops, granted):
-		return vacancy{}, false
+		return vacancy.Cause{}, false
 	case slices.ContainsFunc(v.ops, place):
-		return vacancy{"idle", causePlace, true}, true
+		return because(vacancy.Idle, causePlace, true), true
 	}
-	return vacancy{"idle", causeFree, false}, true
+	return because(vacancy.Idle, causeFree, false), true
 }
 
 // orphaned reports that the resource was locked for a label whose client did not rely on a lease, and was not
 // about to get one.
-func (v *vacant) orphaned(label string, from, to time.Duration) (vacancy, bool) {
+func (v *vacant) orphaned(label string, from, to time.Duration) (vacancy.Cause, bool) {
 	c := claimOf(v.byLabel[label], to)
-	orphan := func(cause string, excused bool) (vacancy, bool) { return vacancy{"orphaned", cause, excused}, true }
+	orphan := func(cause string, excused bool) (vacancy.Cause, bool) {
+		return because(vacancy.Orphaned, cause, excused), true
+	}
 	switch {
 	case len(v.byLabel[label]) == 0:
 		return orphan(causeUnknown, false)
 	case c.busy(from, to) || from < c.believes:
-		return vacancy{}, false
+		return vacancy.Cause{}, false
 	case from < c.minimum:
 		return orphan(causeMinimum, true)
 	case c.died && from < max(c.stands, c.parts):

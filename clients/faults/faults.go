@@ -22,6 +22,7 @@
 package faults
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -86,17 +87,20 @@ func Run(t *testing.T, d time.Duration, commands [][]string, env ...string) {
 		command = append(slices.Clip(command), s.urls(), "6", fmt.Sprint(workTTL.Milliseconds()))
 		workers = append(workers, startWorker(t, book, command, append(env, "DATABASE_URL="+database)))
 	}
-	watch := startWatch(t, s.servers)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	watch := startWatch(ctx, s.servers)
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		s.fault(t, workers)
 	}
-	watch.end()
+	stop()
+	seen := watch.Looks()
 	t.Logf("faults: %v", s.count())
 	for _, w := range workers {
 		w.end(t)
 	}
 	book.judge(t, database, len(workers))
-	judgeVacant(t, watch, book.work, s.faults)
+	judgeVacant(t, seen, book.work, s.faults)
 }
 
 // stand is two servers on three nodes, with the faults so far.
@@ -168,9 +172,9 @@ func (s *stand) fault(t *testing.T, workers []*worker) {
 		{"a worker is killed", func() { workers[rand.IntN(len(workers))].killed(t) }},
 	}
 	kind := kinds[rand.IntN(len(kinds))]
-	fault := trouble{name: kind.name, from: seconds(), server: strings.Contains(kind.name, "server"), worker: strings.Contains(kind.name, "worker")}
+	fault := trouble{name: kind.name, from: now(), server: strings.Contains(kind.name, "server"), worker: strings.Contains(kind.name, "worker")}
 	kind.do()
-	fault.to = seconds()
+	fault.to = now()
 	s.faults = append(s.faults, fault)
 	time.Sleep(time.Duration(1000+rand.IntN(2000)) * time.Millisecond)
 }

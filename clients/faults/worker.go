@@ -2,6 +2,7 @@ package faults
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"io"
 	"maps"
@@ -92,19 +93,22 @@ type book struct {
 	effects map[string]bool
 	work    []work
 	ends    []said
-	beyond  float64 // the longest time by which a call outlasted its wait, without time in which its process could not run
+	beyond  time.Duration // the longest time by which a call outlasted its wait, without time in which its process could not run
 }
 
-// work is an interval on the machine's monotonic clock, in seconds.
+// span converts seconds.
+func span(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
+
+// work is an interval on the machine's monotonic clock.
 type work struct {
 	account           int
-	begin, end, until float64
-	starved           float64 // how long its threads waited for a processor between until and end
-	at                string  // what it did last
+	begin, end, until time.Duration
+	starved           time.Duration // how long its threads waited for a processor between until and end
+	at                string        // what it did last
 }
 
 // stopped returns when the work would have ended if its process had always had a processor.
-func (w work) stopped() float64 { return w.end - w.starved }
+func (w work) stopped() time.Duration { return w.end - w.starved }
 
 func (b *book) note(line []byte) {
 	var s said
@@ -117,9 +121,9 @@ func (b *book) note(line []byte) {
 	case s.Effect != "":
 		b.effects[s.Effect] = true
 	case len(s.Work) == 5: //nolint:mnd // account, begin, end, until, starved
-		b.work = append(b.work, work{int(s.Work[0]), s.Work[1], s.Work[2], s.Work[3], s.Work[4], s.At})
+		b.work = append(b.work, work{int(s.Work[0]), span(s.Work[1]), span(s.Work[2]), span(s.Work[3]), span(s.Work[4]), s.At})
 	case len(s.Call) == 2: //nolint:mnd // beyond, starved
-		b.beyond = max(b.beyond, s.Call[0]-s.Call[1])
+		b.beyond = max(b.beyond, span(s.Call[0]-s.Call[1]))
 	case s.Errors != nil:
 		b.ends = append(b.ends, s)
 	}
@@ -127,10 +131,10 @@ func (b *book) note(line []byte) {
 
 // mostBeyond is how long a call may outlast its wait: the second that clients promise, plus the delay of a
 // process on a busy machine.
-const mostBeyond = 1.2
+const mostBeyond = 1200 * time.Millisecond
 
 // tolerated is how long work may seem to continue after its lease.
-const tolerated = 0.1
+const tolerated = 100 * time.Millisecond
 
 func (b *book) judge(t *testing.T, database string, workers int) {
 	t.Helper()
@@ -154,13 +158,13 @@ func (b *book) judge(t *testing.T, database string, workers int) {
 		t.Errorf("%d workers came to their end, want %d", len(b.ends), workers)
 	}
 	if longest > tolerated || overlap > tolerated {
-		t.Errorf("work outlived its lease by %.3f s (%s), and two workers were at one account for %.3f s", longest, at, overlap)
+		t.Errorf("work outlived its lease by %s (%s), and two workers were at one account for %s", longest, at, overlap)
 	}
 	if b.beyond > mostBeyond {
-		t.Errorf("a call for a lease ended %.3f s after its wait, want %.1f at most", b.beyond, mostBeyond)
+		t.Errorf("a call for a lease ended %s after its wait, want %s at most", b.beyond, mostBeyond)
 	}
-	t.Logf("the longest call for a lease ended %.3f s after its wait", b.beyond)
-	t.Logf("%d deposits under %d leases; work outlived its lease by %.3f s at most (below 0: it ended before), and by %.3f s more in processes without a processor; refused or failed: %v",
+	t.Logf("the longest call for a lease ended %s after its wait", b.beyond)
+	t.Logf("%d deposits under %d leases; work outlived its lease by %s at most (below 0: it ended before), and by %s more in processes without a processor; refused or failed: %v",
 		len(b.effects), len(b.work), longest, b.starved(), errors)
 }
 
@@ -197,7 +201,7 @@ func (b *book) deposits(t *testing.T, database string) {
 
 // starved returns the longest time for which a worker's process waited for a processor after its lease had
 // ended.
-func (b *book) starved() (longest float64) {
+func (b *book) starved() (longest time.Duration) {
 	for _, w := range b.work {
 		longest = max(longest, w.starved)
 	}
@@ -206,13 +210,10 @@ func (b *book) starved() (longest float64) {
 
 // overruns returns how long work outlived its lease at most, and how long two workers worked on one account,
 // without time in which their processes could not run. at is what the longest work did last.
-func (b *book) overruns() (longest, overlap float64, at string) {
-	longest, overlap = -workTTL.Seconds(), -workTTL.Seconds()
+func (b *book) overruns() (longest, overlap time.Duration, at string) {
+	longest, overlap = -workTTL, -workTTL
 	slices.SortFunc(b.work, func(x, y work) int {
-		if x.account != y.account {
-			return x.account - y.account
-		}
-		return int((x.begin - y.begin) * 1e6) //nolint:mnd // microseconds
+		return cmp.Or(cmp.Compare(x.account, y.account), cmp.Compare(x.begin, y.begin))
 	})
 	for i, w := range b.work {
 		if over := w.stopped() - w.until; over > longest {

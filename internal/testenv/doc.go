@@ -1,7 +1,7 @@
 // Package testenv gives tests real servers: Redis nodes that can be killed,
 // frozen, wiped and restarted on the same address, PostgreSQL databases of their own, and
-// an nginx. [StartZooKeeper] starts ensembles; their program is looked for on this machine and
-// installed with apt-get otherwise.
+// an nginx. [StartFencelock] starts the product's own server. [StartZooKeeper] starts ensembles; their program
+// is looked for on this machine and installed with apt-get otherwise.
 //
 // A test that needs a server gets one or fails, because a test that was not run proves nothing and looks like
 // one that passed. Only `go test -short` skips the test, because it excludes all tests that need a server. A
