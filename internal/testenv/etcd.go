@@ -41,11 +41,11 @@ type EtcdOptions struct {
 // EtcdMember is one server of a cluster.
 type EtcdMember struct {
 	control
-	name         string
-	client, peer int // ports
-	behind       int // the port on which the member listens for other members; without lines, the same as peer
-	dir          string
-	cluster      *Etcd
+	name    string
+	own     *own
+	peer    int // the port at which other members reach it
+	behind  int // the port on which it listens for them; without lines, the same as peer
+	cluster *Etcd
 }
 
 // sharedEtcd is the etcd in which single tests of this process use a prefix each. It ends with the process,
@@ -69,77 +69,65 @@ func EtcdURL(t testing.TB) string {
 func StartEtcd(t testing.TB, n int, options EtcdOptions) *Etcd {
 	t.Helper()
 	NeedsServer(t)
-	e, err := onFreePort(func() (*Etcd, error) { return tryEtcd(t, n, options) })
+	e, err := tryEtcd(t, n, options)
 	if err != nil {
 		t.Fatalf("testenv: start etcd: %v", err)
 	}
 	return e
 }
 
+// tryEtcd starts a cluster that ends with the test, or with the process if t is nil.
 func tryEtcd(t testing.TB, n int, options EtcdOptions) (*Etcd, error) {
-	e := &Etcd{t: t, token: rand.Text(), options: options}
-	const each = 3
-	var ports []int
-	for range each * n {
-		port, release, err := reservePort()
-		if err != nil {
-			return nil, err
-		}
-		if t != nil {
-			t.Cleanup(release)
-		}
-		ports = append(ports, port)
-	}
-	for i := range n {
-		dir, err := newServerDir("etcd")
-		if err != nil {
-			return nil, err
-		}
-		e.Members = append(e.Members, &EtcdMember{name: "m" + strconv.Itoa(i), client: ports[each*i], peer: ports[each*i+1], behind: ports[each*i+1], dir: dir, cluster: e})
-		if options.Lines {
-			e.Members[i].behind = ports[each*i+2]
-		}
-	}
-	if options.Lines {
-		e.lines = startPeerLines(t, e.Members)
-	}
-	if err := e.start(); err != nil {
+	path, err := findEtcd()
+	if err != nil {
 		return nil, err
+	}
+	e := &Etcd{t: t, options: options}
+	const others = 2 // the address of a member, and where it listens behind its line
+	servers, err := startOwns("etcd", n, others, func(servers []*own) error { return e.prepare(path, servers) })
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range servers {
+		if t != nil {
+			s.cleanUp(t)
+		}
 	}
 	return e, nil
 }
 
-func (m *EtcdMember) process(path string) *process {
-	return &process{path: path, args: m.args(), dir: m.dir, stopSignal: syscall.SIGTERM, reapSignal: syscall.SIGKILL}
-}
-
-// start starts members with new folders.
-func (e *Etcd) start() error {
-	path, err := findEtcd()
-	if err != nil {
-		return err
+// prepare makes the servers members with new folders, which are not started yet.
+func (e *Etcd) prepare(path string, servers []*own) error {
+	e.token, e.Members = rand.Text(), nil
+	for i, s := range servers {
+		m := &EtcdMember{name: "m" + strconv.Itoa(i), own: s, peer: s.others[0], behind: s.others[0], cluster: e}
+		if e.options.Lines {
+			m.behind = s.others[1]
+		}
+		s.answers, s.taken = m.healthy, "address already in use"
+		m.control = control{t: e.t, name: "etcd " + m.name, await: s.awaitReady, srv: s}
+		e.Members = append(e.Members, m)
+	}
+	if e.options.Lines {
+		e.lines = startPeerLines(e.t, e.Members)
 	}
 	if e.options.TLS {
-		if _, err := writeCertificate(e.Members[0].dir); err != nil {
+		if _, err := writeCertificate(servers[0].dir); err != nil {
 			return err
 		}
 	}
-	var errs []error
 	for _, m := range e.Members {
-		m.control = control{t: e.t, name: "etcd " + m.name, await: m.answers, srv: m.process(path)}
-		if e.t != nil {
-			e.t.Cleanup(m.close)
-		}
-		errs = append(errs, m.srv.start())
+		m.own.server = m.process(path)
 	}
-	for _, m := range e.Members {
-		errs = append(errs, m.answers())
-	}
-	return errors.Join(errs...)
+	return nil
+}
+
+func (m *EtcdMember) process(path string) *process {
+	return &process{path: path, args: m.args(), dir: m.own.dir, stopSignal: syscall.SIGTERM, reapSignal: syscall.SIGKILL}
 }
 
 func (m *EtcdMember) args() []string {
-	client := m.cluster.scheme() + localAddr(m.client)
+	client := m.cluster.scheme() + localAddr(m.own.port)
 	args := []string{
 		"--name", m.name, "--data-dir", m.dataDir(), "--logger", "zap", "--log-level", "error",
 		"--pre-vote", // the default since etcd 3.5: a member that comes back forces no election
@@ -148,14 +136,14 @@ func (m *EtcdMember) args() []string {
 		"--initial-cluster", m.cluster.initial(), "--initial-cluster-token", m.cluster.token,
 	}
 	if m.cluster.options.TLS {
-		dir := m.cluster.Members[0].dir
+		dir := m.cluster.Members[0].own.dir
 		args = append(args, "--cert-file", filepath.Join(dir, certFile), "--key-file", filepath.Join(dir, keyFile),
 			"--trusted-ca-file", filepath.Join(dir, certFile), "--client-cert-auth")
 	}
 	return append(args, m.cluster.options.Args...)
 }
 
-func (m *EtcdMember) dataDir() string { return filepath.Join(m.dir, "data") }
+func (m *EtcdMember) dataDir() string { return filepath.Join(m.own.dir, "data") }
 
 func (e *Etcd) scheme() string {
 	if e.options.TLS {
@@ -176,7 +164,7 @@ func (e *Etcd) initial() string {
 func (e *Etcd) URL(prefix string) string {
 	var hosts []string
 	for _, m := range e.Members {
-		hosts = append(hosts, localAddr(m.client))
+		hosts = append(hosts, localAddr(m.own.port))
 	}
 	all := strings.Join(hosts, ",") + "/" + prefix
 	if !e.options.TLS {
@@ -189,15 +177,16 @@ func (e *Etcd) URL(prefix string) string {
 // Certificate returns the files of the certificate that the members present and accept from clients. The
 // certificate is its own authority.
 func (e *Etcd) Certificate() (cert, key string) {
-	return filepath.Join(e.Members[0].dir, certFile), filepath.Join(e.Members[0].dir, keyFile)
+	return filepath.Join(e.Members[0].own.dir, certFile), filepath.Join(e.Members[0].own.dir, keyFile)
 }
 
 // Addr returns the address on which the member listens for clients.
-func (m *EtcdMember) Addr() string { return localAddr(m.client) }
+func (m *EtcdMember) Addr() string { return localAddr(m.own.port) }
 
-// answers waits until the member is healthy, which needs a leader.
-func (m *EtcdMember) answers() error {
+// healthy returns nil if the member is healthy, which needs a leader.
+func (m *EtcdMember) healthy() error {
 	client := &http.Client{Timeout: time.Second}
+	defer client.CloseIdleConnections()
 	if m.cluster.options.TLS {
 		cert, key := m.cluster.Certificate()
 		pair, err := tls.LoadX509KeyPair(cert, key)
@@ -207,26 +196,15 @@ func (m *EtcdMember) answers() error {
 		// This request only checks health, so it accepts any certificate.
 		client.Transport = &http.Transport{TLSClientConfig: &tls.Config{Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true}}
 	}
-	var early error
-	err := poll(readyWithin, func() error {
-		if !running(m.srv) {
-			early = fmt.Errorf("etcd ended at once; it printed:\n%s", tail(m.srv.logs(), 10))
-			if strings.Contains(m.srv.logs(), "address already in use") {
-				early = errors.Join(errPortTaken, early)
-			}
-			return nil
-		}
-		resp, err := client.Get(m.cluster.scheme() + m.Addr() + "/health")
-		if err != nil {
-			return err
-		}
-		defer func() { _ = resp.Body.Close() }()
-		if resp.StatusCode != http.StatusOK {
-			return fmt.Errorf("etcd %s: %s", m.name, resp.Status)
-		}
-		return nil
-	})
-	return errors.Join(early, err)
+	resp, err := client.Get(m.cluster.scheme() + m.Addr() + "/health")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("etcd %s: %s", m.name, resp.Status)
+	}
+	return nil
 }
 
 // Start starts a member that is down. It does not wait until the member responds, because a single member has
@@ -239,16 +217,7 @@ func (m *EtcdMember) Start() {
 // Await waits until the member is healthy.
 func (m *EtcdMember) Await() {
 	m.t.Helper()
-	m.do("Await", func(server) error { return m.answers() })
-}
-
-func (m *EtcdMember) close() {
-	if m.t.Failed() {
-		m.t.Logf("testenv: last words of %s:\n%s", m.name, tail(m.srv.logs(), 10))
-	}
-	if err := errors.Join(m.srv.kill(), os.RemoveAll(m.dir)); err != nil {
-		m.t.Errorf("testenv: clean up etcd: %v", err)
-	}
+	m.do("Await", func(server) error { return m.own.awaitReady() })
 }
 
 // Ctl runs etcdctl for the first member.
@@ -337,16 +306,13 @@ func (e *Etcd) RestoreBy(restore func(*EtcdMember)) {
 		}
 		restore(m)
 	}
+	var servers []*own
 	for _, m := range e.Members {
-		m.srv = m.process(path)
-		if err := m.srv.start(); err != nil {
-			e.t.Fatal(err)
-		}
+		m.own.server = m.process(path)
+		servers = append(servers, m.own)
 	}
-	for _, m := range e.Members {
-		if err := m.answers(); err != nil {
-			e.t.Fatal(err)
-		}
+	if err := startAll(servers); err != nil {
+		e.t.Fatal(err)
 	}
 }
 

@@ -11,13 +11,14 @@ import (
 	"testing"
 )
 
-// own is a server that this process started, on a port and in a folder of its own.
+// own is a server that this process started, on ports and in a folder of its own.
 type own struct {
 	server
 	name    string // for messages
 	dir     string
-	port    int
-	release func() // gives up the reserved port
+	port    int      // for clients
+	others  []int    // for other servers of its cluster
+	release []func() // give up the reserved ports
 
 	answers func() error // returns nil when the server responds
 	taken   string       // the message that it prints if another program has its port
@@ -29,28 +30,72 @@ type own struct {
 // startOwn starts a server on a free port. prepare writes the server's files, and sets the fields server and
 // answers.
 func startOwn(name string, prepare func(*own) error) (*own, error) {
-	return onFreePort(func() (*own, error) {
-		port, release, err := reservePort()
-		if err != nil {
-			return nil, err
+	servers, err := startOwns(name, 1, 0, func(servers []*own) error { return prepare(servers[0]) })
+	if err != nil {
+		return nil, err
+	}
+	return servers[0], nil
+}
+
+// startOwns starts n servers of a cluster, each with so many ports for the others.
+func startOwns(name string, n, others int, prepare func([]*own) error) ([]*own, error) {
+	return onFreePort(func() (servers []*own, err error) {
+		defer func() {
+			if err != nil {
+				for _, s := range servers {
+					err = errors.Join(err, s.remove())
+				}
+				servers = nil
+			}
+		}()
+		for range n {
+			s, err := newOwn(name, others)
+			if err != nil {
+				return servers, err
+			}
+			servers = append(servers, s)
 		}
-		dir, err := newServerDir(strings.ToLower(name))
-		if err != nil {
-			release()
-			return nil, err
+		if err := prepare(servers); err != nil {
+			return servers, err
 		}
-		s := &own{name: name, dir: dir, port: port, release: release, taken: "Address already in use"}
-		if err = prepare(s); err == nil {
-			err = s.start()
-		}
+		return servers, startAll(servers)
+	})
+}
+
+// startAll starts servers that do not run, and returns when all respond.
+func startAll(servers []*own) (err error) {
+	for _, s := range servers {
+		err = errors.Join(err, s.start())
+	}
+	for _, s := range servers {
 		if err == nil {
 			err = s.awaitReady()
 		}
-		if err != nil {
-			return nil, errors.Join(err, s.remove())
+	}
+	return err
+}
+
+// newOwn reserves the ports of a server and makes its folder.
+func newOwn(name string, others int) (s *own, err error) {
+	s = &own{name: name, taken: "Address already in use", others: make([]int, others)}
+	ports := []*int{&s.port}
+	for i := range s.others {
+		ports = append(ports, &s.others[i])
+	}
+	for _, port := range ports {
+		var release func()
+		if *port, release, err = reservePort(); err != nil {
+			break
 		}
-		return s, nil
-	})
+		s.release = append(s.release, release)
+	}
+	if err == nil {
+		s.dir, err = newServerDir(strings.ToLower(name))
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.remove())
+	}
+	return s, nil
 }
 
 func (s *own) addr() string { return localAddr(s.port) }
@@ -81,7 +126,7 @@ func (s *own) cleanUp(t testing.TB) {
 	t.Helper()
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("testenv: last words of %s:\n%s", s.name, tail(s.logs(), 10))
+			t.Logf("testenv: last words of %s at %s:\n%s", s.name, s.addr(), tail(s.logs(), 10))
 		}
 		if err := s.remove(); err != nil {
 			t.Errorf("testenv: clean up %s: %v", s.name, err)
@@ -91,7 +136,14 @@ func (s *own) cleanUp(t testing.TB) {
 
 // remove ends the server and removes all its traces.
 func (s *own) remove() error {
-	defer s.release()
+	defer func() {
+		for _, release := range s.release {
+			release()
+		}
+	}()
+	if s.dir == "" {
+		return nil
+	}
 	var err error
 	if s.server != nil {
 		err = errors.Join(s.kill(), s.close())

@@ -3,8 +3,6 @@ package testenv
 import (
 	"context"
 	"crypto/tls"
-	"errors"
-	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -51,52 +49,37 @@ func StartRedisN(t testing.TB, n int, opts ...RedisOption) []*Redis {
 	}
 	nodes := make([]*Redis, 0, n)
 	for range n {
-		node, err := onFreePort(func() (*Redis, error) { return tryRedis(t, config) })
+		node := newRedis(t, config, "")
+		srv, err := startOwn("Redis", node.prepare)
 		if err != nil {
 			t.Fatalf("testenv: start Redis: %v", err)
 		}
+		t.Cleanup(func() { _ = node.admin.Close() })
+		srv.cleanUp(t)
 		nodes = append(nodes, node)
 	}
 	return nodes
 }
 
-func tryRedis(t testing.TB, config redisConfig) (*Redis, error) {
-	port, release, err := reservePort()
-	if err != nil {
-		return nil, err
+// prepare makes the node a server of this process, which is not started yet.
+func (r *Redis) prepare(s *own) (err error) {
+	if r.prog, err = findRedis(); err != nil {
+		return err
 	}
-	t.Cleanup(release)
-	dir, err := newServerDir("redis")
-	if err != nil {
-		return nil, err
-	}
-	prog, err := findRedis()
-	if err != nil {
-		return nil, err
-	}
-	r := newRedis(t, config, localAddr(port))
-	r.dir, r.prog = dir, prog
-	if err := r.writeFiles(port); err != nil {
-		return nil, err
-	}
-	if r.srv, err = newRedisServer(prog, dir, port, config.env); err != nil {
-		return nil, err
+	r.dir, r.addr, r.name = s.dir, s.addr(), "Redis "+s.addr()
+	r.srv, r.await, s.answers = s, s.awaitReady, r.ready
+	if err := r.writeFiles(s.port); err != nil {
+		return err
 	}
 	r.admin = r.newClient(adminUser, adminUser)
-	t.Cleanup(r.close)
-	if err := r.srv.start(); err != nil {
-		return nil, err
-	}
-	if err := r.awaitReady(); err != nil {
-		return nil, err
-	}
-	return r, nil
+	s.server, err = newRedisServer(r.prog, s.dir, s.port, r.config.env)
+	return err
 }
 
 func newRedis(t testing.TB, config redisConfig, addr string) *Redis {
 	r := &Redis{config: config, addr: addr}
 	r.control = control{
-		t: t, name: "Redis " + addr, await: r.awaitReady,
+		t: t, name: "Redis " + addr,
 		shared: "it comes from " + EnvRedisAddrs + "; unset the variable, so that this test starts servers of its own",
 	}
 	return r
@@ -132,21 +115,6 @@ func (r *Redis) writeFiles(port int) error {
 	return os.WriteFile(filepath.Join(r.dir, "redis.conf"), []byte(text), 0o600)
 }
 
-// awaitReady waits until the node has loaded its data and responds.
-func (r *Redis) awaitReady() error {
-	var early error
-	err := poll(readyWithin, func() error {
-		select {
-		case <-r.srv.exited():
-			early = r.earlyExit()
-			return nil
-		default:
-			return r.ready()
-		}
-	})
-	return errors.Join(early, err)
-}
-
 // ready returns nil if the node responds and, if it was started as a replica, has its master's data.
 func (r *Redis) ready() error {
 	if err := r.do("ping").Err(); err != nil {
@@ -156,16 +124,6 @@ func (r *Redis) ready() error {
 		return r.inStep()
 	}
 	return nil
-}
-
-// earlyExit explains why a server exited instead of responding.
-func (r *Redis) earlyExit() error {
-	logs := r.srv.logs()
-	err := fmt.Errorf("redis-server ended at once; it printed:\n%s", tail(logs, 15))
-	if strings.Contains(logs, "Address already in use") {
-		return errors.Join(errPortTaken, err)
-	}
-	return err
 }
 
 // do executes a command as testenv's own user.
@@ -186,19 +144,6 @@ func (r *Redis) newClient(user, password string) *redis.Client {
 		MaxRetries: -1, ContextTimeoutEnabled: true, DisableIdentity: true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
-}
-
-// close ends the node when its test is over.
-func (r *Redis) close() {
-	if r.t.Failed() {
-		r.t.Logf("testenv: last words of Redis %s:\n%s", r.addr, tail(r.srv.logs(), 10))
-	}
-	_ = r.admin.Close()
-	err := errors.Join(r.srv.kill(), r.srv.close())
-	err = errors.Join(err, poll(exitWithin, func() error { return os.RemoveAll(r.dir) })) // a child that writes a snapshot may still be running
-	if err != nil {
-		r.t.Errorf("testenv: clean up Redis %s: %v", r.addr, err)
-	}
 }
 
 // tail returns the text's last n lines.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,13 +25,10 @@ const EnvZooKeeper = "FENCELOCK_TEST_ZOOKEEPER"
 // ZooKeeper is one ZooKeeper server.
 type ZooKeeper struct {
 	control
-	dir      string
-	process  *process
-	port     int // the port for clients
-	election [2]int
-	via      map[*ZooKeeper][2]int // the ports by which this server reaches the others, if it reaches them through lines
-	lines    []*Proxy              // the lines from and to the others
-	releases []func()
+	own     *own
+	process *process
+	via     map[*ZooKeeper][]int // the ports by which this server reaches the others, if it reaches them through lines
+	lines   []*Proxy             // the lines from and to the others
 }
 
 // sharedZooKeeper is the server on which single tests of this process use a path each. It ends with the
@@ -79,17 +77,8 @@ func startZooKeeper(t testing.TB, n int, line func(target string) *Proxy, flags 
 	}
 	for _, z := range servers {
 		z.t = t
+		z.own.cleanUp(t)
 	}
-	t.Cleanup(func() {
-		for _, z := range servers {
-			if t.Failed() {
-				t.Logf("testenv: last words of %s:\n%s", z.name, tail(z.srv.logs(), 10))
-			}
-			if err := z.remove(); err != nil {
-				t.Errorf("testenv: clean up %s: %v", z.name, err)
-			}
-		}
-	})
 	return servers
 }
 
@@ -126,17 +115,14 @@ func ZooKeeperLeader(t testing.TB, servers []*ZooKeeper) (leader *ZooKeeper, fol
 // ensemble. A single server would have no majority.
 func RestartZooKeeper(t testing.TB, servers []*ZooKeeper) {
 	t.Helper()
+	var down []*own
 	for _, z := range servers {
 		if !running(z.srv) {
-			if err := z.srv.start(); err != nil {
-				t.Fatalf("testenv: start %s: %v", z.name, err)
-			}
+			down = append(down, z.own)
 		}
 	}
-	for _, z := range servers {
-		if err := z.awaitReady(); err != nil {
-			t.Fatalf("testenv: %s: %v", z.name, err)
-		}
+	if err := startAll(down); err != nil {
+		t.Fatalf("testenv: start ZooKeeper again: %v", err)
 	}
 }
 
@@ -153,7 +139,7 @@ func (z *ZooKeeper) Isolate(how Cut) {
 }
 
 // Addr returns the address for clients.
-func (z *ZooKeeper) Addr() string { return localAddr(z.port) }
+func (z *ZooKeeper) Addr() string { return z.own.addr() }
 
 // PID returns the process id of a server that runs.
 func (z *ZooKeeper) PID() int { return z.process.cmd.Process.Pid }
@@ -229,7 +215,7 @@ func (z *ZooKeeper) Wipe() {
 // Backup copies the data of a server that does not run; restore copies them back.
 func (z *ZooKeeper) Backup() (restore func()) {
 	z.t.Helper()
-	data, backup := filepath.Join(z.dataDir(), "version-2"), filepath.Join(z.dir, "backup")
+	data, backup := filepath.Join(z.dataDir(), "version-2"), filepath.Join(z.own.dir, "backup")
 	if err := errors.Join(os.RemoveAll(backup), os.CopyFS(backup, os.DirFS(data))); err != nil {
 		z.t.Fatal(err)
 	}
@@ -244,7 +230,7 @@ func (z *ZooKeeper) Backup() (restore func()) {
 // Environment returns the server's data folder as DATA.
 func (z *ZooKeeper) Environment() []string { return []string{"DATA=" + z.dataDir()} }
 
-func (z *ZooKeeper) dataDir() string { return filepath.Join(z.dir, "data") }
+func (z *ZooKeeper) dataDir() string { return filepath.Join(z.own.dir, "data") }
 
 // fourLetters sends one of the server's four-letter commands.
 func fourLetters(addr, command string) (string, error) {
@@ -263,76 +249,51 @@ func fourLetters(addr, command string) (string, error) {
 	return string(answer), err
 }
 
-func (z *ZooKeeper) awaitReady() error {
-	return poll(readyWithin, func() error {
-		if !running(z.srv) {
-			return fmt.Errorf("it ended: %s", tail(z.srv.logs(), 10))
-		}
-		_, err := z.Mode()
-		return err
-	})
-}
-
-func (z *ZooKeeper) remove() error {
-	err := z.srv.kill()
-	for _, release := range z.releases {
-		release()
-	}
-	return errors.Join(err, os.RemoveAll(z.dir))
-}
-
-func launchZooKeeper(n int, line func(target string) *Proxy, flags ...string) ([]*ZooKeeper, error) {
+func launchZooKeeper(n int, line func(target string) *Proxy, flags ...string) (servers []*ZooKeeper, err error) {
 	classPath, java, err := findZooKeeper()
 	if err != nil {
 		return nil, err
 	}
-	servers := make([]*ZooKeeper, 0, n)
-	for range n {
-		z, err := newZooKeeper()
-		if err != nil {
-			return nil, err
+	args := append([]string{
+		"-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dzookeeper.jmx.log4j.disable=true",
+	}, flags...)
+	args = append(args, "-cp", classPath, "org.apache.zookeeper.server.quorum.QuorumPeerMain")
+	const others = 2 // an ensemble's ports for followers and for elections
+	_, err = startOwns("ZooKeeper", n, others, func(all []*own) error {
+		servers = nil
+		for _, s := range all {
+			servers = append(servers, newZooKeeper(s))
 		}
-		servers = append(servers, z)
-	}
-	if line != nil {
-		setApart(servers, line)
-	}
-	for id, z := range servers {
-		if err := z.configure(id+1, servers); err != nil {
-			return nil, err
+		if line != nil {
+			setApart(servers, line)
 		}
-		args := append([]string{
-			"-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dzookeeper.jmx.log4j.disable=true",
-		}, flags...)
-		z.process = &process{
-			path: java, dir: z.dir, stopSignal: syscall.SIGTERM, reapSignal: syscall.SIGKILL,
-			args: append(args, "-cp", classPath, "org.apache.zookeeper.server.quorum.QuorumPeerMain", filepath.Join(z.dir, "zoo.cfg")),
+		for id, z := range servers {
+			if err := z.configure(id+1, servers); err != nil {
+				return err
+			}
+			z.process = &process{
+				path: java, dir: z.own.dir, stopSignal: syscall.SIGTERM, reapSignal: syscall.SIGKILL,
+				args: append(slices.Clip(args), filepath.Join(z.own.dir, "zoo.cfg")),
+			}
+			z.own.server = z.process
 		}
-		z.srv = z.process
-		if err := z.srv.start(); err != nil {
-			return nil, err
-		}
-	}
-	for _, z := range servers {
-		if err := z.awaitReady(); err != nil {
-			return nil, err
-		}
-	}
-	return servers, nil
+		return nil
+	})
+	return servers, err
 }
 
 // setApart makes a line from each server to each other server, for each of that server's two ports.
 func setApart(servers []*ZooKeeper, line func(target string) *Proxy) {
 	for _, from := range servers {
-		from.via = make(map[*ZooKeeper][2]int)
+		from.via = make(map[*ZooKeeper][]int)
 		for _, to := range servers {
 			if from == to {
 				continue
 			}
-			var ports [2]int
-			for i, port := range to.election {
+			var ports []int
+			for _, port := range to.own.others {
 				l := line(localAddr(port))
-				ports[i] = l.listener.Addr().(*net.TCPAddr).Port //nolint:errcheck,forcetypeassert // it listens on TCP
+				ports = append(ports, l.listener.Addr().(*net.TCPAddr).Port) //nolint:errcheck,forcetypeassert // it listens on TCP
 				from.lines, to.lines = append(from.lines, l), append(to.lines, l)
 			}
 			from.via[to] = ports
@@ -340,21 +301,12 @@ func setApart(servers []*ZooKeeper, line func(target string) *Proxy) {
 	}
 }
 
-func newZooKeeper() (*ZooKeeper, error) {
-	dir, err := newServerDir("zookeeper")
-	if err != nil {
-		return nil, err
-	}
-	z := &ZooKeeper{dir: dir}
-	for _, port := range []*int{&z.port, &z.election[0], &z.election[1]} {
-		var release func()
-		if *port, release, err = reservePort(); err != nil {
-			return nil, err
-		}
-		z.releases = append(z.releases, release)
-	}
-	z.control = control{name: "ZooKeeper " + z.Addr(), await: z.awaitReady, shared: "other tests use it too; use StartZooKeeper"}
-	return z, nil
+// newZooKeeper makes a server of an ensemble, which is not configured yet.
+func newZooKeeper(s *own) *ZooKeeper {
+	z := &ZooKeeper{own: s}
+	s.answers = func() error { _, err := z.Mode(); return err }
+	z.control = control{name: "ZooKeeper " + s.addr(), srv: s, await: s.awaitReady, shared: "other tests use it too; use StartZooKeeper"}
+	return z
 }
 
 // zooConfig uses ZooKeeper's own default times, because they determine how long a failover takes.
@@ -370,12 +322,12 @@ maxClientCnxns=0
 
 func (z *ZooKeeper) configure(id int, ensemble []*ZooKeeper) error {
 	var config strings.Builder
-	fmt.Fprintf(&config, zooConfig, z.dataDir(), z.port)
+	fmt.Fprintf(&config, zooConfig, z.dataDir(), z.own.port)
 	if len(ensemble) > 1 {
 		for i, peer := range ensemble {
 			ports, apart := z.via[peer]
 			if !apart {
-				ports = peer.election
+				ports = peer.own.others
 			}
 			fmt.Fprintf(&config, "server.%d=127.0.0.1:%d:%d\n", i+1, ports[0], ports[1])
 		}
@@ -384,8 +336,8 @@ func (z *ZooKeeper) configure(id int, ensemble []*ZooKeeper) error {
 		return err
 	}
 	for path, text := range map[string]string{
-		filepath.Join(z.dataDir(), "myid"): strconv.Itoa(id) + "\n",
-		filepath.Join(z.dir, "zoo.cfg"):    config.String(),
+		filepath.Join(z.dataDir(), "myid"):  strconv.Itoa(id) + "\n",
+		filepath.Join(z.own.dir, "zoo.cfg"): config.String(),
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			return err
