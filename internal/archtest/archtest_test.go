@@ -101,7 +101,7 @@ func TestRulesForbid(t *testing.T) {
 		{"cmd/fencelock/internal/operator", module + "/cmd/fencelock/internal/server", "may import only"},
 		{"cmd/fencelock/internal/cli", module + "/cmd/fencelock/internal/client", "may import only"},
 		{"internal/testenv", module + "/lockcore", "may import only []"},
-		{"chaos", module + "/lockcore", "may import only [internal/testenv api/wire]"},
+		{"chaos", module + "/lockcore", "may import only [internal/testenv internal/vacancy api/wire]"},
 		{"cmd/fencelock", module + "/chaos", "test kits"},
 		{"utils", "fmt", "no import rule"},
 	} {

@@ -277,6 +277,10 @@ var rules = []rule{
 		why: "it ends processes before a deadline, and need not know whose",
 	},
 	{
+		pkg: "internal/vacancy", ours: []string{"api/wire"}, kit: true,
+		why: "it judges what servers say from outside, for chaos and for clients under faults",
+	},
+	{
 		pkg: "internal/testenv", others: true, kit: true,
 		why: "real servers for tests; it knows nothing of the product",
 	},
@@ -297,7 +301,7 @@ var rules = []rule{
 		why: "it puts load on a node, and the store's own tests look at what is in it",
 	},
 	{
-		pkg: "chaos", ours: []string{"internal/testenv", "api/wire"}, others: true, kit: true,
+		pkg: "chaos", ours: []string{"internal/testenv", "internal/vacancy", "api/wire"}, others: true, kit: true,
 		why: "it breaks the built program from outside and judges it by its HTTP API; what knew the inside would believe it",
 	},
 	{
@@ -313,7 +317,7 @@ var rules = []rule{
 		why: "what a client's users would write",
 	},
 	{
-		pkg: "clients/faults", ours: []string{"internal/testenv", "storage/mysqlguard", "storage/pgguard"}, others: true, kit: true,
+		pkg: "clients/faults", ours: []string{"api/wire", "internal/testenv", "internal/vacancy", "storage/mysqlguard", "storage/pgguard"}, others: true, kit: true,
 		why: "it breaks real servers under clients in any language, and judges these by the database",
 	},
 	{
