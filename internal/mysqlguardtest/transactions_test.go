@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
+	"net/url"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -333,24 +336,115 @@ type briefLease struct{ fencing.Claim }
 
 func (briefLease) TTL() time.Duration { return 300 * time.Millisecond }
 
-// A holder that is paused in its transaction doesn't keep its successor from the rows: MariaDB ends its connection
-// when its lease is over. The connection of one that was not paused has the server's default again.
+// A holder that is paused anywhere in Do does not keep its successor from the rows: MariaDB ends its connection
+// when its lease is over. Here it is paused before each statement in turn, until it has none left.
 func TestAPausedHolderIsPutOut(t *testing.T) {
-	_, db := guarded(t, "strict")
-	db.SetMaxOpenConns(2)
+	maria, db := guarded(t, "strict")
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	err := mysqlguard.Do(ctx, db, briefLease{fencing.Claim{Resource: "accounts/1", Token: 5}}, func(*sql.Tx) error { // it is paused here
-		return mysqlguard.Do(ctx, db, fencing.Claim{Resource: "accounts/1", Token: 6}, func(*sql.Tx) error { return nil })
-	})
-	if err == nil || ctx.Err() != nil {
-		t.Errorf("the paused holder: %v", err)
+	for sent, token := 1, fencing.Token(5); ; sent, token = sent+1, token+2 {
+		holder, pause := pausing(t, maria, sent)
+		finished := make(chan error, 1)
+		go func() {
+			finished <- mysqlguard.Do(ctx, holder, briefLease{fencing.Claim{Resource: "accounts/1", Token: token}}, func(tx *sql.Tx) error {
+				_, err := tx.ExecContext(ctx, `UPDATE accounts SET balance = balance + 1 WHERE id = 1`)
+				return err
+			})
+		}()
+		var err error
+		select {
+		case <-pause.reached:
+			if err := mysqlguard.Do(ctx, db, fencing.Claim{Resource: "accounts/1", Token: token + 1}, func(*sql.Tx) error { return nil }); err != nil {
+				t.Errorf("paused before packet %d: its successor: %v", sent, err)
+			}
+			close(pause.over)
+			err = <-finished
+			t.Logf("paused before packet %d: %v", sent, err)
+		case err = <-finished:
+			close(pause.over) // closing the pool sends a packet, too
+			if err != nil || sent < 6 { // BEGIN, the limit, the claim, the change, COMMIT, and what Do has set
+				t.Errorf("not paused, after fewer than %d packets: %v", sent, err)
+			}
+			return
+		}
 	}
-	db.SetMaxOpenConns(1)
-	if err := mysqlguard.Do(ctx, db, briefLease{fencing.Claim{Resource: "accounts/1", Token: 7}}, func(*sql.Tx) error { return nil }); err != nil {
+}
+
+// pause is where a connection waits before it sends a packet.
+type pause struct {
+	net.Conn
+
+	left          int // packets to send before the pause
+	reached, over chan struct{}
+}
+
+func (p *pause) Write(b []byte) (int, error) {
+	if p.left--; p.left == 0 {
+		close(p.reached)
+		<-p.over
+	}
+	return p.Conn.Write(b)
+}
+
+// pausing is a pool with one connection, which pauses before it sends its packet number n from now.
+func pausing(t *testing.T, maria *testenv.Maria, n int) (*sql.DB, *pause) {
+	t.Helper()
+	server, err := url.Parse(maria.OwnerURL())
+	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := text(t, db, `SELECT @@SESSION.idle_transaction_timeout`), text(t, db, `SELECT @@GLOBAL.idle_transaction_timeout`); got != want {
-		t.Errorf("idle_transaction_timeout is %s afterwards, want %s", got, want)
+	p := &pause{reached: make(chan struct{}), over: make(chan struct{})}
+	config := mysql.NewConfig()
+	config.User, config.Net, config.Addr, config.DBName = server.User.Username(), "tcp", server.Host, strings.TrimPrefix(server.Path, "/")
+	config.Passwd, _ = server.User.Password()
+	config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+		p.Conn = conn
+		return p, err
+	}
+	connector, err := mysql.NewConnector(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := sql.OpenDB(connector)
+	t.Cleanup(func() { _ = db.Close() })
+	db.SetMaxOpenConns(1)
+	if err := db.PingContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.left = n
+	return db, p
+}
+
+// Do leaves the connection as it was: without a claim, and with the session's own limit, which counts in the transaction if it is shorter.
+func TestDoLeavesNothingOnItsConnection(t *testing.T) {
+	_, db := guarded(t, "strict")
+	db.SetMaxOpenConns(1)
+	const limit = `SELECT @@SESSION.idle_transaction_timeout`
+	for own, within := range map[string]string{"0": "1", "7": "1", "1": "1"} { // seconds
+		exec(t, db, `SET SESSION idle_transaction_timeout = `+own)
+		for name, end := range map[string]func(context.CancelFunc) error{
+			"commit":   func(context.CancelFunc) error { return nil },
+			"rollback": func(context.CancelFunc) error { return errors.New("of the function") },
+			"a cancelled context": func(cancel context.CancelFunc) error {
+				cancel()
+				return nil
+			},
+		} {
+			ctx, cancel := context.WithCancel(t.Context())
+			_ = mysqlguard.Do(ctx, db, briefLease{fencing.Claim{Resource: "accounts/1", Token: 7}}, func(tx *sql.Tx) error {
+				if got := text(t, tx, limit); got != within {
+					t.Errorf("%s, own limit %s: %s in the transaction, want %s", name, own, got, within)
+				}
+				return end(cancel)
+			})
+			cancel()
+			if got := text(t, db, limit); got != own {
+				t.Errorf("%s: idle_transaction_timeout is %s afterwards, want %s", name, got, own)
+			}
+			if got := text(t, db, `SELECT @fencing_claimer IS NULL`); got != "1" {
+				t.Errorf("%s: the connection still has its claim", name)
+			}
+		}
 	}
 }

@@ -3,6 +3,7 @@ package mysqlguard
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -16,8 +17,8 @@ import (
 // returns nil. lease is a *client.Lease, or a fencing.Claim for a token from another source. Everything that
 // fn reads is at least as new as the last write of any earlier holder. MariaDB ends a connection whose
 // transaction is idle for the lease's TTL, rounded up to seconds, so a paused holder does not keep its
-// successor from the rows (idle_transaction_timeout, which Do resets to the server's default afterwards). The
-// database's driver is github.com/go-sql-driver/mysql.
+// successor from the rows (idle_transaction_timeout; a shorter one of the session stays, and afterwards it is
+// what it was). The database's driver is github.com/go-sql-driver/mysql.
 //
 // Errors: *fencing.StaleTokenError when the token is stale (never retry; acquire the lock
 // again), which matches fencing.ErrLeaseLost; ErrNotInstalled; fencing.ErrMalformedResource and fencing.ErrMalformedToken; ErrTokenMissing when
@@ -43,14 +44,16 @@ func Do(ctx context.Context, db *sql.DB, lease fencing.Lease, fn func(tx *sql.Tx
 }
 
 // limitIdle makes MariaDB end the connection if its transaction is idle for the lease's TTL. Otherwise a
-// paused holder would keep its successor from the rows. A lease without a TTL has no limit.
+// paused holder would keep its successor from the rows. A shorter limit of the session stays. A lease without
+// a TTL has no limit.
 func limitIdle(ctx context.Context, tx *sql.Tx, lease fencing.Lease) error {
 	timed, says := lease.(interface{ TTL() time.Duration })
 	if !says || timed.TTL() <= 0 {
 		return nil
 	}
 	seconds := int64(math.Ceil(timed.TTL().Seconds()))
-	_, err := tx.ExecContext(ctx, fmt.Sprintf(`SET SESSION idle_transaction_timeout = %d`, seconds))
+	_, err := tx.ExecContext(ctx, fmt.Sprintf(`SET @fencing_idle = @@idle_transaction_timeout, SESSION idle_transaction_timeout =
+		IF(@@idle_transaction_timeout BETWEEN 1 AND %[1]d, @@idle_transaction_timeout, %[1]d)`, seconds))
 	return err
 }
 
@@ -80,18 +83,24 @@ func claim(ctx context.Context, tx *sql.Tx, c fencing.Claim) error {
 	return refusal(err)
 }
 
-// forget clears the session variables that Do and limitIdle set on the connection, because the pool reuses it.
-const forget = `SET @fencing_claimer = NULL, SESSION idle_transaction_timeout = DEFAULT`
+// forgetSQL undoes on a connection what Do has set: the claim, and the limit of limitIdle.
+const forgetSQL = `SET @fencing_claimer = NULL, SESSION idle_transaction_timeout = IFNULL(@fencing_idle, @@idle_transaction_timeout), @fencing_idle = NULL`
 
+// inTx runs fn in a transaction on a connection that it gives back to the pool as it found it.
 func inTx(ctx context.Context, db *sql.DB, fn func(*sql.Tx) error) (err error) {
-	tx, err := db.BeginTx(ctx, nil)
+	conn, tx, err := begin(ctx, db)
 	if err != nil {
 		return err
 	}
 	defer func() {
+		// Not before the end of the transaction: a holder that is paused between the two would keep the rows for as long
+		// as its pause lasts.
+		forget(ctx, conn)
+		_ = conn.Close()
+	}()
+	defer func() {
 		// After a commit this changes nothing; after an error or a panic of fn the
 		// transaction is undone.
-		_, _ = tx.ExecContext(context.WithoutCancel(ctx), forget)
 		if undo := tx.Rollback(); err != nil && undo != nil && !errors.Is(undo, sql.ErrTxDone) {
 			err = errors.Join(err, undo)
 		}
@@ -99,10 +108,39 @@ func inTx(ctx context.Context, db *sql.DB, fn func(*sql.Tx) error) (err error) {
 	if err := fn(tx); err != nil {
 		return err
 	}
-	if _, err := tx.ExecContext(ctx, forget); err != nil {
-		return err
-	}
 	return tx.Commit()
+}
+
+// begin begins a transaction on a connection that stays its caller's when the transaction ends. Connections of
+// the pool that the server has closed in the meantime are thrown away, as DB.BeginTx does.
+func begin(ctx context.Context, db *sql.DB) (*sql.Conn, *sql.Tx, error) {
+	for {
+		conn, err := db.Conn(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		tx, err := conn.BeginTx(ctx, nil)
+		if err == nil {
+			return conn, tx, nil
+		}
+		_ = conn.Close()
+		if !errors.Is(err, driver.ErrBadConn) {
+			return nil, nil, err
+		}
+	}
+}
+
+// forgetTimeout limits what Do still waits for after the end of its transaction.
+const forgetTimeout = 5 * time.Second
+
+// forget clears what Do has set on the connection. If that fails, the pool closes the connection: a later
+// user must not have its claim.
+func forget(ctx context.Context, conn *sql.Conn) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), forgetTimeout)
+	defer cancel()
+	if _, err := conn.ExecContext(ctx, forgetSQL); err != nil {
+		_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+	}
 }
 
 // refusal converts the guard's own SQLSTATEs to Go errors.
