@@ -361,7 +361,7 @@ func TestAPausedHolderIsPutOut(t *testing.T) {
 			err = <-finished
 			t.Logf("paused before packet %d: %v", sent, err)
 		case err = <-finished:
-			close(pause.over) // closing the pool sends a packet, too
+			close(pause.over)           // closing the pool sends a packet, too
 			if err != nil || sent < 6 { // BEGIN, the limit, the claim, the change, COMMIT, and what Do has set
 				t.Errorf("not paused, after fewer than %d packets: %v", sent, err)
 			}

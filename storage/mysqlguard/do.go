@@ -104,6 +104,9 @@ func inTx(ctx context.Context, db *sql.DB, fn func(*sql.Tx) error) (err error) {
 		if undo := tx.Rollback(); err != nil && undo != nil && !errors.Is(undo, sql.ErrTxDone) {
 			err = errors.Join(err, undo)
 		}
+		if errors.Is(err, sql.ErrTxDone) && ctx.Err() != nil { // database/sql has undone it because of that
+			err = fmt.Errorf("%w: %w", ctx.Err(), err)
+		}
 	}()
 	if err := fn(tx); err != nil {
 		return err
