@@ -58,6 +58,7 @@ func run(ctx context.Context, addresses []string) error {
 			return err
 		}
 	}
+	time.Sleep(100 * time.Millisecond) // the slowest node's replies to the last release come after the response
 	leases := make([]string, requests)
 	for _, kind := range []struct {
 		name string

@@ -193,8 +193,8 @@ func historyKey(resource string, attempt uint64) []byte {
 func noteAttempt(tx *bbolt.Tx, op *operation, s state) error {
 	raw := appendNumbers([]byte{op.kind[0]}, int64(op.token), int64(op.compared), s.version, op.at.UnixNano())
 	err := put(tx, historyBucket, historyKey(op.resource, s.attempts), raw)
-	if s.attempts > HistoryKept {
-		err = errors.Join(err, tx.Bucket([]byte(historyBucket)).Delete(historyKey(op.resource, s.attempts-HistoryKept)))
+	if s.attempts > historyKept {
+		err = errors.Join(err, tx.Bucket([]byte(historyBucket)).Delete(historyKey(op.resource, s.attempts-historyKept)))
 	}
 	return err
 }

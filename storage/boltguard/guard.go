@@ -13,8 +13,8 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 )
 
-// HistoryKept is how many attempts are kept for each resource.
-const HistoryKept = 100
+// historyKept is how many attempts are kept for each resource.
+const historyKept = 100
 
 // File is an open bbolt file: a *bbolt.DB, or a wrapper of one.
 type File interface {

@@ -21,12 +21,13 @@ func BenchmarkVoteScript(b *testing.B) {
 	}
 	b.Cleanup(func() { _ = n.Close() })
 	ctx := context.Background()
-	n.Join(node.Cluster{Nodes: 1, Hash: "x"})
+	cluster := node.Cluster{Nodes: 1, Hash: "x"}
+	n.Join(cluster)
 	seen, err := n.Observe(ctx)
 	if err != nil {
 		b.Fatal(err)
 	}
-	a := node.Admission{Incarnation: seen.Incarnation, Epoch: 1, Bootstrapped: 1, Cluster: n.cluster, Floor: 1700000000000, MaxTTL: time.Minute}
+	a := node.Admission{Incarnation: seen.Incarnation, Epoch: 1, Bootstrapped: 1, Cluster: cluster, Floor: 1700000000000, MaxTTL: time.Minute}
 	if err := n.Stage(ctx, a); err != nil {
 		b.Fatal(err)
 	}

@@ -86,9 +86,7 @@ func number(v any) int64 {
 	return n
 }
 
-// mark is the cluster as the scripts store and compare it.
-func (n *Node) mark() string { return markOf(n.cluster) }
-
+// markOf returns a cluster as the scripts store and compare it.
 func markOf(c node.Cluster) string { return strconv.Itoa(c.Nodes) + ":" + c.Hash }
 
 // ParseMark reads the cluster of a node's record.
@@ -139,7 +137,7 @@ func Unfit(info map[string]string) string {
 // read calls a script whose reply begins with want, and returns the values after want, at least as many as
 // values says. It returns an error if the node is not admitted or in another epoch.
 func (n *Node) read(ctx context.Context, s script, want string, values int, args ...any) ([]any, error) {
-	reply, err := s.call(ctx, n.client, append([]any{n.mark()}, args...)...).Slice()
+	reply, err := s.call(ctx, n.client, append([]any{n.mark}, args...)...).Slice()
 	switch {
 	case err != nil:
 		return nil, explain(err)
@@ -307,12 +305,12 @@ func (n *Node) change(ctx context.Context, s script, args ...any) error {
 
 // Quarantine begins the node's quarantine.
 func (n *Node) Quarantine(ctx context.Context, note string) error {
-	return n.change(ctx, quarantineScript, n.mark(), note)
+	return n.change(ctx, quarantineScript, n.mark, note)
 }
 
 // Expel revokes the admission.
 func (n *Node) Expel(ctx context.Context, incarnation string, epoch node.Epoch, note string) error {
-	return n.change(ctx, expelScript, n.mark(), incarnation, int64(epoch), note)
+	return n.change(ctx, expelScript, n.mark, incarnation, int64(epoch), note)
 }
 
 // Stage purges the node for an admission.
@@ -363,5 +361,5 @@ func (n *Node) Admit(ctx context.Context, a node.Admission) error {
 
 // ReplaceSecrets replaces the cluster's secrets.
 func (n *Node) ReplaceSecrets(ctx context.Context, was, with node.Secrets) error {
-	return n.change(ctx, secretsScript, n.mark(), string(was), string(with))
+	return n.change(ctx, secretsScript, n.mark, string(was), string(with))
 }

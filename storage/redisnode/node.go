@@ -18,11 +18,11 @@ import (
 
 // Node is one Redis master. Close it when done.
 type Node struct {
-	name    string
-	client  *redis.Client
-	opts    Options
-	meter   Meter
-	cluster node.Cluster
+	name   string
+	client *redis.Client
+	opts   Options
+	meter  Meter
+	mark   string // the node's cluster as the scripts store and compare it; see Join
 
 	queue  chan job
 	writes node.Writes
@@ -63,7 +63,7 @@ func Open(addr string, opts Options) (*Node, error) {
 func (n *Node) Name() string { return n.name }
 
 // Join sets the cluster in which the node votes. Call it before the node is used.
-func (n *Node) Join(c node.Cluster) { n.cluster = c }
+func (n *Node) Join(c node.Cluster) { n.mark = markOf(c) }
 
 // Queue returns the number of operations that wait to be sent, and its bound.
 func (n *Node) Queue() (length, bound int) { return len(n.queue), cap(n.queue) }

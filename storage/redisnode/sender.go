@@ -182,7 +182,7 @@ func (b *batch) cut(jobs []job) (now, rest []job) {
 
 // call makes one script call and delivers its replies.
 func (b *batch) call(jobs []job) error {
-	b.args = append(append(b.args[:0], voteScript.args...), b.node.mark(), int64(b.epoch), millis(b.node.opts.CounterTTL), b.byMap, b.ops.bytes())
+	b.args = append(append(b.args[:0], voteScript.args...), b.node.mark, int64(b.epoch), millis(b.node.opts.CounterTTL), b.byMap, b.ops.bytes())
 	began := time.Now()
 	text, err := b.send(began)
 	b.used = time.Now()

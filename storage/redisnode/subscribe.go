@@ -45,7 +45,7 @@ func parseWake(payload string) (resource string, t node.Ticket, ok bool) {
 
 // topicChannel is the channel of a topic. It names the cluster, because all databases of a Redis server share
 // their channels.
-func (n *Node) topicChannel(topic string) string { return "fencelock:" + topic + ":" + n.mark() }
+func (n *Node) topicChannel(topic string) string { return "fencelock:" + topic + ":" + n.mark }
 
 // Tell sends a message to all servers of the cluster that are listening to the topic.
 func (n *Node) Tell(ctx context.Context, topic, message string) error {
