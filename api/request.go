@@ -148,8 +148,8 @@ func idempotencyKey(r *http.Request) (string, error) {
 	if err != nil || len(r.Header[wire.HeaderIdempotencyKey]) == 0 {
 		return "", err
 	}
-	if len(key) == 0 || len(key) > MaxIdempotencyKey || !visible(key) {
-		return "", badField(wire.HeaderIdempotencyKey, fmt.Sprintf("must be 1 to %d visible ASCII characters", MaxIdempotencyKey))
+	if len(key) == 0 || len(key) > maxIdempotencyKey || !visible(key) {
+		return "", badField(wire.HeaderIdempotencyKey, fmt.Sprintf("must be 1 to %d visible ASCII characters", maxIdempotencyKey))
 	}
 	return key, nil
 }

@@ -25,7 +25,7 @@ import (
 const (
 	MaxBodyBytes       = 64 << 10
 	MaxBodyDepth       = 64  // how deep arrays and objects may nest
-	MaxIdempotencyKey  = 255 // bytes of the header
+	maxIdempotencyKey  = 255 // bytes of the header
 	maxCursorBytes     = 1024
 	MaxPage            = 1000 // locks of a listing, attempts of a history
 	defaultPage        = 100

@@ -19,11 +19,11 @@ import (
 const (
 	MinTTL            = 100 * time.Millisecond
 	MaxWait           = 10 * time.Minute
-	LongestHold       = 10 * 365 * 24 * time.Hour // of MaxHold: ten years are practically unlimited
+	longestHold       = 10 * 365 * 24 * time.Hour // of MaxHold: ten years are practically unlimited
 	MaxResourceBytes  = 256
 	MaxHolderBytes    = MaxResourceBytes
 	MaxMetadataBytes  = 4096
-	MaxIdempotencyKey = 1024 // bytes, including the caller's identity
+	maxIdempotencyKey = 1024 // bytes, including the caller's identity
 )
 
 // Bounds of a lease of several resources.
@@ -220,8 +220,8 @@ func (l Limits) checkBounds(req *Request) (err error) {
 	if req.MaxHold < 0 || req.MaxHold > 0 && req.MaxHold < req.TTL {
 		return &FieldError{Field: "max_hold_ms", Reason: fmt.Sprintf("must be 0 for no bound, or at least the TTL (%d)", req.TTL.Milliseconds())}
 	}
-	if req.MaxHold > LongestHold {
-		return &FieldError{Field: "max_hold_ms", Reason: fmt.Sprintf("must be at most %d", LongestHold.Milliseconds())}
+	if req.MaxHold > longestHold {
+		return &FieldError{Field: "max_hold_ms", Reason: fmt.Sprintf("must be at most %d", longestHold.Milliseconds())}
 	}
 	if req.Wait < 0 || req.Wait > MaxWait {
 		err = &FieldError{Field: "wait_ms", Reason: fmt.Sprintf("must be a whole number from 0 to %d", MaxWait.Milliseconds())}
@@ -229,10 +229,10 @@ func (l Limits) checkBounds(req *Request) (err error) {
 	if len(req.Metadata) > MaxMetadataBytes {
 		err = &FieldError{Field: "metadata", Reason: fmt.Sprintf("must be at most %d bytes long", MaxMetadataBytes)}
 	}
-	if len(req.IdempotencyKey) > MaxIdempotencyKey {
+	if len(req.IdempotencyKey) > maxIdempotencyKey {
 		err = &FieldError{Field: "Idempotency-Key", Reason: "is too long"}
 	}
-	named := errors.Join(ValidateResource(req.Resource), ValidateSlots(req.Resource, req.Slots))
+	named := errors.Join(ValidateResource(req.Resource), validateSlots(req.Resource, req.Slots))
 	if req.Resources != nil {
 		named = checkResources(req)
 	}
@@ -310,9 +310,9 @@ func SlotNames(resource string, n int) []string {
 	return names
 }
 
-// ValidateSlots checks the number of slots that a request for a resource names; 0 means no slots. The error is
+// validateSlots checks the number of slots that a request for a resource names; 0 means no slots. The error is
 // a *FieldError.
-func ValidateSlots(resource string, slots int) error {
+func validateSlots(resource string, slots int) error {
 	switch {
 	case slots < 0 || slots > MaxSlots:
 		return &FieldError{Field: "slots", Reason: fmt.Sprintf("must be a whole number from 1 to %d", MaxSlots)}

@@ -41,7 +41,7 @@ func TestCheckAcquire(t *testing.T) {
 		"wait_ms":         {Resource: "r", Wait: -1},
 		"holder":          {Resource: "r", Holder: "a\x1fb"},
 		"metadata":        {Resource: "r", Metadata: json.RawMessage(strings.Repeat(" ", MaxMetadataBytes+1))},
-		"Idempotency-Key": {Resource: "r", IdempotencyKey: strings.Repeat("k", MaxIdempotencyKey+1)},
+		"Idempotency-Key": {Resource: "r", IdempotencyKey: strings.Repeat("k", maxIdempotencyKey+1)},
 	} {
 		var bad *FieldError
 		req.Caller = Everyone

@@ -19,10 +19,10 @@ import (
 const (
 	ringSize   = 4096 // the number of events that are kept for readers that reconnect
 	idleBudget = 200  // the number of events a second that are kept while there is no reader
-	// MaxReaders is the maximum number of streams at a time, MaxReadersOfCaller that of one caller. The
+	// maxReaders is the maximum number of streams at a time, maxReadersOfCaller that of one caller. The
 	// last reservedReaders are for administrators.
-	MaxReaders         = 256
-	MaxReadersOfCaller = MaxReaders / 4
+	maxReaders         = 256
+	maxReadersOfCaller = maxReaders / 4
 	reservedReaders    = 16
 	// gather is how long events are gathered before the readers are woken, so that a burst of events wakes
 	// a reader only once.
@@ -223,14 +223,14 @@ var (
 func (h *Hub) Listen(caller string, administers bool) (*Reader, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	room := MaxReaders
+	room := maxReaders
 	if !administers {
 		room -= reservedReaders
 	}
 	own := h.callers[caller]
 	share := max(1, (room-(h.streams-own))/2)
 	switch {
-	case own >= min(share, MaxReadersOfCaller):
+	case own >= min(share, maxReadersOfCaller):
 		return nil, ErrLimit
 	case h.streams >= room:
 		return nil, ErrTooMany

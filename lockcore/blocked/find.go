@@ -11,8 +11,8 @@ import (
 
 // The bounds of one Find. If Find reaches one of them, the report is Truncated.
 const (
-	MaxLocks   = 10_000 // held resources that it reads
-	MaxHolders = 1000   // holders that it reports
+	maxLocks   = 10_000 // held resources that it reads
+	maxHolders = 1000   // holders that it reports
 	maxChecked = 1000   // resources of deadlocks that it reads again
 	budget     = time.Second
 )
@@ -46,7 +46,7 @@ type Report struct {
 	Truncated bool
 }
 
-// Find reads the held resources, at most MaxLocks of them and for about a second, and reports who is in the
+// Find reads the held resources, at most maxLocks of them and for about a second, and reports who is in the
 // way of the name. The reads are not one snapshot. So Find reads the locks of a deadlock a second time, and
 // reports the deadlock only if no lease and no wait in it has changed in the meantime. Errors:
 // *lockcore.QuorumError, lockcore.ErrNoCaller, ctx.Err(). Find changes nothing, and is safe to repeat.
@@ -64,7 +64,7 @@ func Find(ctx context.Context, from Source, q Question) (Report, error) {
 	for _, lock := range r.Locks {
 		first = append(first, lock.Holder)
 	}
-	chain, more := g.chain(first, MaxHolders)
+	chain, more := g.chain(first, maxHolders)
 	r.Chain, r.Unlabelled = chain, g.unlabelled
 	r.Truncated = r.Truncated || more || g.cut
 	again, err := readAgain(ctx, from, locks, g.stuck(), &r)
@@ -90,7 +90,7 @@ func (q *Question) read(ctx context.Context, from Source, r *Report) (map[string
 		if req.Cursor = page.NextCursor; req.Cursor == "" {
 			break
 		}
-		if len(locks) >= MaxLocks || time.Now().After(until) {
+		if len(locks) >= maxLocks || time.Now().After(until) {
 			r.Truncated = true
 			break
 		}

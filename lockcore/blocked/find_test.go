@@ -150,11 +150,11 @@ func TestHiddenResources(t *testing.T) {
 }
 
 func TestBounds(t *testing.T) {
-	many := make([]lockcore.LockState, MaxHolders+2)
+	many := make([]lockcore.LockState, maxHolders+2)
 	for i := range many {
 		many[i] = held(fmt.Sprint("r", i), fmt.Sprint("h", i), fmt.Sprint("h", i+1))
 	}
-	if r := find(t, still(many...), Question{Name: fmt.Sprint("h", len(many))}); !r.Truncated || len(r.Chain) != MaxHolders {
+	if r := find(t, still(many...), Question{Name: fmt.Sprint("h", len(many))}); !r.Truncated || len(r.Chain) != maxHolders {
 		t.Errorf("%d holders, truncated %t", len(r.Chain), r.Truncated)
 	}
 	long := held("x", "a", "b")

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Every is the interval between two looks at the files.
-const Every = time.Second
+// every is the interval between two looks at the files.
+const every = time.Second
 
 // Files is a group of files that are read together: an access file, or a certificate and its key.
 type Files struct {
@@ -28,7 +28,7 @@ type Files struct {
 // file, or a certificate without its new key), Watch loads them again at each look, and reports it from
 // the second refusal on.
 func Watch(ctx context.Context, logger *slog.Logger, files Files) {
-	tick := time.NewTicker(Every)
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	w := watch{Files: files, logger: logger}
 	for w.look(); ; {

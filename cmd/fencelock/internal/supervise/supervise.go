@@ -22,8 +22,8 @@ import (
 	"time"
 )
 
-// ErrUnsupported: the system has no process groups.
-var ErrUnsupported = errors.New("running a command under a lock needs process groups, which this system does not have")
+// errUnsupported: the system has no process groups.
+var errUnsupported = errors.New("running a command under a lock needs process groups, which this system does not have")
 
 // Options describe the command to run.
 type Options struct {

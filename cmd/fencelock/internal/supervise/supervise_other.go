@@ -18,7 +18,7 @@ func IsTerminal(file *os.File) bool {
 type Group struct{}
 
 // Start always fails here.
-func Start(Options) (*Group, error) { return nil, ErrUnsupported }
+func Start(Options) (*Group, error) { return nil, errUnsupported }
 
 // Extend does nothing here.
 func (*Group) Extend(time.Time) {}
