@@ -56,18 +56,18 @@ func New(secrets ...[]byte) (*Ring, error) {
 // key is one secret. Every use has its own subkey, so that a text made for one use is worthless for another.
 type key struct {
 	id      [node.KeyIDBytes]byte // public: sealed texts contain the id of their key
-	owners  []byte                // subkey for the ownership values of idempotency keys
 	tickets []byte                // subkey for the ticket ids of idempotency keys
 	sealers sync.Pool             // of *sealer, for lease ids
+	owners  sync.Pool             // of *sealer, for the ownership values of idempotency keys
 
 	cursors, messages cipher.AEAD
 }
 
 func newKey(secret []byte) *key {
-	k := &key{owners: node.Subkey(secret, "idempotency key"), tickets: node.Subkey(secret, "ticket")}
+	k := &key{tickets: node.Subkey(secret, "ticket")}
 	copy(k.id[:], node.Subkey(secret, "key id"))
-	leases := node.Subkey(secret, "lease id")
-	k.sealers.New = func() any { return &sealer{mac: hmac.New(sha256.New, leases)} }
+	k.sealers.New = newSealer(node.Subkey(secret, "lease id"))
+	k.owners.New = newSealer(node.Subkey(secret, "idempotency key"))
 	k.cursors, k.messages = newCipher(secret, "cursor"), newCipher(secret, "message")
 	return k
 }
@@ -83,12 +83,16 @@ func newCipher(secret []byte, use string) cipher.AEAD {
 	panic("keyring: " + err.Error()) // cannot happen: the hash has the length of an AES-256 key
 }
 
-// sealer is reusable memory for sealing one lease id.
+// sealer is reusable memory for one HMAC at a time, as every request under an idempotency key needs two.
 type sealer struct {
 	mac  hash.Hash
 	raw  []byte
 	text []byte
 	sum  [sha256.Size]byte
+}
+
+func newSealer(subkey []byte) func() any {
+	return func() any { return &sealer{mac: hmac.New(sha256.New, subkey)} }
 }
 
 // tag returns the HMAC of the caller and the raw lease id without its tag.
@@ -106,11 +110,14 @@ func (s *sealer) tag(caller string, raw []byte) []byte {
 // finds its own lease although nothing is stored. Clients do not know the secret, so they cannot compute an
 // ownership value, and no two callers share one.
 func (k *key) owner(caller, idempotencyKey string) string {
-	mac := hmac.New(sha256.New, k.owners)
-	text := binary.AppendUvarint(make([]byte, 0, 128), uint64(len(caller)))
-	text = append(text, caller...)
-	_, _ = mac.Write(append(text, idempotencyKey...))
-	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:ownerBytes])
+	s, _ := k.owners.Get().(*sealer)
+	defer k.owners.Put(s)
+	s.mac.Reset()
+	s.raw = binary.AppendUvarint(s.raw[:0], uint64(len(caller)))
+	s.raw = append(s.raw, caller...)
+	s.raw = append(s.raw, idempotencyKey...)
+	_, _ = s.mac.Write(s.raw)
+	return base64.RawURLEncoding.EncodeToString(s.mac.Sum(s.sum[:0])[:ownerBytes])
 }
 
 // Owners returns the ownership values of a caller's idempotency key under every key, the current key's first.

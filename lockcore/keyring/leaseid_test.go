@@ -2,6 +2,7 @@ package keyring
 
 import (
 	"bytes"
+	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/redlock/random"
 )
 
@@ -226,6 +228,21 @@ func TestLeaseValues(t *testing.T) {
 			}
 			values[value] = true
 		}
+	}
+}
+
+// Servers of two versions must find each other's leases, so the derivation never changes.
+func TestOwnersStayAsTheyWere(t *testing.T) {
+	secret := sha256.Sum256([]byte("one"))
+	mac := hmac.New(sha256.New, node.Subkey(secret[:], "idempotency key"))
+	_, _ = mac.Write([]byte("\x06orderskey"))
+	want := base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:20])
+	keys := testKeys(t, "one")
+	for range 2 { // the second time with memory that was used before
+		if got := keys.Owners("orders", "key"); got[0] != want {
+			t.Errorf("the owner is %q, want %q", got[0], want)
+		}
+		keys.Owners("another caller", "a much longer key than that")
 	}
 }
 
