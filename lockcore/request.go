@@ -138,10 +138,14 @@ func termsOf(r *Request) string {
 	if r.IdempotencyKey == "" {
 		return ""
 	}
-	sum := sha256.New()
-	_, _ = fmt.Fprintf(sum, "%d %d %d %d %q %s", r.Slots, r.TTL.Milliseconds(), r.MinHold.Milliseconds(), r.MaxHold.Milliseconds(), r.Holder, r.Metadata)
+	text := make([]byte, 0, 128)
+	for _, n := range []int64{int64(r.Slots), r.TTL.Milliseconds(), r.MinHold.Milliseconds(), r.MaxHold.Milliseconds()} {
+		text = append(strconv.AppendInt(text, n, 10), ' ')
+	}
+	text = append(append(strconv.AppendQuote(text, r.Holder), ' '), r.Metadata...)
+	sum := sha256.Sum256(text)
 	const termsBytes = 9 // short is enough: a caller gains nothing if two of its own requests collide
-	return base64.RawURLEncoding.EncodeToString(sum.Sum(nil)[:termsBytes])
+	return base64.RawURLEncoding.EncodeToString(sum[:termsBytes])
 }
 
 // Limits are the bounds of a request. The zero value of a field takes its default.
@@ -294,7 +298,10 @@ func SlotName(resource string, slot int) string { return resource + slotMark + s
 
 // SlotOf returns the resource and the number in a slot's name; 0 if the name is not a slot's.
 func SlotOf(name string) (resource string, slot int) {
-	resource, number, _ := strings.Cut(name, slotMark)
+	resource, number, marked := strings.Cut(name, slotMark)
+	if !marked { // nearly always, and parsing an empty number would allocate its error
+		return name, 0
+	}
 	if n, err := strconv.Atoi(number); err == nil && n >= 1 && n <= MaxSlots && resource != "" && SlotName(resource, n) == name {
 		return resource, n
 	}

@@ -131,3 +131,25 @@ func TestValidateResource(t *testing.T) {
 		}
 	}
 }
+
+// Two versions of fencelock compare scopes, so a request has the same one in each.
+func TestScopesStayAsTheyWere(t *testing.T) {
+	limits := Limits{}.WithDefaults()
+	for want, req := range map[string]Request{
+		"r\x1fWxheSjrYZRCz": {TTL: 10 * time.Second},
+		"r\x1fWDSCvESdjwpc": {
+			Slots: 3, TTL: 1500 * time.Millisecond, MinHold: time.Second, MaxHold: time.Hour,
+			Holder: "wörker \"7\"\n\x00\u2028", Metadata: json.RawMessage(`{"job": "ü"}`),
+		},
+	} {
+		req.Caller, req.Resource, req.IdempotencyKey = Everyone, "r", "key"
+		req.terms = termsOf(&req)
+		if got := req.scopeOf(req.Resource); got != want {
+			t.Errorf("the scope is %q, want %q", got, want)
+		}
+	}
+	req := Request{Caller: Everyone, Resource: "r", TTL: 10 * time.Second}
+	if err := limits.Check(&req); err != nil || req.Scope != "" {
+		t.Errorf("without a key the scope is %q (%v)", req.Scope, err)
+	}
+}
