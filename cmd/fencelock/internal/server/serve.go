@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime"
 	"slices"
 	"syscall"
 	"time"
@@ -75,6 +76,7 @@ running ones, and exits with 0. A second signal ends it at once.
 
 // serve runs the service until ctx ends, and then drains it.
 func (s *service) serve(ctx context.Context, stdout io.Writer) (err error) {
+	defer runtime.KeepAlive(heapFloor())
 	if s.security, err = openSecurity(s.cfg); err != nil {
 		return cli.UsageError{Err: err}
 	}
