@@ -51,6 +51,7 @@ var bench = regexp.MustCompile(`(?s)<!-- Written by make bench -->.*?\n\n`)
 
 // generated are the parts of pages that a test or a run writes: nobody can shorten them.
 var generated = map[string]*regexp.Regexp{
+	"README.md":                       bench,
 	"docs/explanation/benchmarks.md":  bench,
 	"docs/explanation/engines.md":     bench,
 	"docs/reference/access.md":        regexp.MustCompile(`(?s)<!-- calls: .*<!-- end of calls -->`),

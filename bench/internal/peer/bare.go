@@ -89,12 +89,7 @@ func bareLoop(c *redis.Client, queue <-chan bareJob) {
 	var jobs []bareJob
 	var packed []byte
 	for first := range queue {
-		jobs = append(jobs[:0], first)
-		for grown := 0; grown < len(jobs) && len(jobs) < bareBatch; {
-			grown = len(jobs)
-			runtime.Gosched()
-			jobs = takeQueued(jobs, queue)
-		}
+		jobs = gather(append(jobs[:0], first), queue, bareBatch)
 		packed = packBare(packed[:0], jobs)
 		replies, err := bareScript.EvalSha(context.Background(), c, nil, packed).Int64Slice()
 		if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
@@ -106,8 +101,19 @@ func bareLoop(c *redis.Client, queue <-chan bareJob) {
 	}
 }
 
-func takeQueued(jobs []bareJob, queue <-chan bareJob) []bareJob {
-	for len(jobs) < bareBatch {
+// gather adds the jobs that are queued behind the first. It yields first, so that workers that are about to queue a job
+// get into this batch.
+func gather[J any](jobs []J, queue <-chan J, most int) []J {
+	for grown := 0; grown < len(jobs) && len(jobs) < most; {
+		grown = len(jobs)
+		runtime.Gosched()
+		jobs = takeQueued(jobs, queue, most)
+	}
+	return jobs
+}
+
+func takeQueued[J any](jobs []J, queue <-chan J, most int) []J {
+	for len(jobs) < most {
 		select {
 		case j, ok := <-queue:
 			if !ok {

@@ -19,6 +19,7 @@ const written = "<!-- Written by make bench -->\n"
 func Documentation(root string, set *result.Set) error {
 	pages := filepath.Join(root, "docs", "explanation")
 	return errors.Join(
+		replaceTable(filepath.Join(root, "README.md"), costs(set)),
 		replaceTable(filepath.Join(pages, "benchmarks.md"), summary(set)),
 		replaceTable(filepath.Join(pages, "engines.md"), engines(set)),
 	)
@@ -54,6 +55,26 @@ func millis(micros float64) string {
 		return fmt.Sprintf("%.0f ms", ms)
 	}
 	return fmt.Sprintf("%.1f ms", micros/1000) //nolint:mnd // the unit
+}
+
+// costs compares fencelock with redsync, as ratios.
+func costs(set *result.Set) string {
+	var b strings.Builder
+	b.WriteString("| | pairs a second | median time of a pair |\n| --- | --- | --- |\n")
+	for _, row := range []struct{ title, scenario, variant string }{
+		{"1 worker", result.Uncontended, "1"},
+		{"16 workers", result.Uncontended, "16"},
+		{"64 workers", result.Uncontended, "64"},
+		{"256 workers", result.Uncontended, "256"},
+		{"1 worker, round trips of 0.5 ms", result.Network, "0.5 ms"},
+	} {
+		k := result.Key{Scenario: row.scenario, Variant: row.variant, Peer: result.HTTP}
+		redsync := k
+		redsync.Peer = result.Baseline
+		fmt.Fprintf(&b, "| %s | %s times | %s times |\n", row.title,
+			short(set.Ratio(k, redsync, result.Rate).Median), short(set.Ratio(k, redsync, result.PairP50).Median))
+	}
+	return b.String()
 }
 
 // summary is the short table for readers who ask whether fencelock is fast enough.
@@ -97,11 +118,11 @@ func plural(workers string) string {
 // engines compares each engine with a simple alternative on the same store.
 func engines(set *result.Set) string {
 	pairs := [][2]string{
-		{result.HTTPPostgres, result.PgRow}, {result.HTTPEtcd, result.EtcdJSON},
+		{result.HTTPFile, result.BareFile}, {result.HTTPPostgres, result.PgRow}, {result.HTTPEtcd, result.EtcdJSON},
 		{result.HTTPZooKeeper, result.ZooKeeper}, {result.HTTP, result.Baseline},
 	}
 	var b strings.Builder
-	b.WriteString("| workers | Postgres | etcd | ZooKeeper | five Redis |\n| ---: | --- | --- | --- | --- |\n")
+	b.WriteString("| workers | embedded file | Postgres | etcd | ZooKeeper | five Redis |\n| ---: | --- | --- | --- | --- | --- |\n")
 	for _, workers := range []string{"1", "16", "64", "256"} {
 		fmt.Fprintf(&b, "| %s |", workers)
 		for _, p := range pairs {

@@ -79,8 +79,9 @@ func TestDocumentation(t *testing.T) {
 		t.Fatal(err)
 	}
 	const before, after = "# Speed\n\n" + written + "| old |\n| --- |\n\n", "The end.\n"
-	for _, name := range []string{"benchmarks.md", "engines.md"} {
-		if err := os.WriteFile(filepath.Join(filepath.Dir(page), name), []byte(before+after), 0o600); err != nil {
+	readme := filepath.Join(root, "README.md")
+	for _, name := range []string{page, filepath.Join(filepath.Dir(page), "engines.md"), readme} {
+		if err := os.WriteFile(name, []byte(before+after), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -109,6 +110,9 @@ func TestDocumentation(t *testing.T) {
 			t.Errorf("got\n%s", got)
 		}
 	}
+	if text, err := os.ReadFile(readme); err != nil || !strings.Contains(string(text), "| 1 worker, round trips of 0.5 ms | 1.0 times | 1.0 times |\n\n"+after) {
+		t.Errorf("%v\n%s", err, text)
+	}
 }
 
 // quoted is everything that the documentation quotes.
@@ -116,12 +120,12 @@ func quoted() (keys []result.Key) {
 	for _, workers := range []string{"1", "16", "64", "256"} {
 		for _, p := range []string{
 			result.HTTP, result.Baseline, result.Redislock, result.PgRow, result.HTTPPostgres,
-			result.HTTPEtcd, result.EtcdJSON, result.HTTPZooKeeper, result.ZooKeeper,
+			result.HTTPEtcd, result.EtcdJSON, result.HTTPZooKeeper, result.ZooKeeper, result.HTTPFile, result.BareFile,
 		} {
 			keys = append(keys, result.Key{Scenario: result.Uncontended, Variant: workers, Peer: p})
 		}
 	}
-	for _, p := range []string{result.HTTP, result.HTTPPostgres, result.HTTPEtcd, result.HTTPZooKeeper} {
+	for _, p := range []string{result.HTTP, result.HTTPPostgres, result.HTTPEtcd, result.HTTPZooKeeper, result.HTTPFile} {
 		keys = append(keys, result.Key{Scenario: result.Hot, Variant: result.HotVariant(16), Peer: p})
 	}
 	for scenario, variant := range map[string]string{result.Connections: "4096", result.Starved: "64", result.Network: "0.5 ms", result.Clients: "64"} {

@@ -77,6 +77,8 @@ const (
 	HTTPEtcd      = "fencelock-http-etcd"
 	Bare          = "bare-batch"
 	BareHTTP      = "bare-http"
+	HTTPFile      = "fencelock-http-file"
+	BareFile      = "bbolt-batch"
 	HTTPGuarded   = "fencelock-http-guarded"
 	Unguarded     = "redsync-unguarded"
 
@@ -104,7 +106,7 @@ func NetworkVariant(trip time.Duration) string {
 // Checks returns every figure that has a bound, followed by those that are only watched.
 func (s *Set) Checks() []Check {
 	all := slices.Concat(
-		s.speedChecks(), s.overloadChecks(), s.clientChecks(), s.networkChecks(), s.postgresChecks(), s.faultChecks(),
+		s.speedChecks(), s.overloadChecks(), s.clientChecks(), s.networkChecks(), s.postgresChecks(), s.fileChecks(), s.faultChecks(),
 		s.watchedSpeed(), s.watchedHandoffs(), s.watchedMemory())
 	for i := range all {
 		all[i].compare(s.before)
@@ -175,14 +177,23 @@ func (s *Set) networkChecks() []Check {
 
 // postgresChecks: compared with a handwritten table of leases.
 func (s *Set) postgresChecks() []Check {
-	const slower = 2.5
+	const slower, faster = 2.2, 1.2
 	pairs := func(workers string) Check {
-		return must(HTTPPostgres+" ÷ "+PgRow+", pairs/s at "+workers, s.versus(Uncontended, workers, HTTPPostgres, PgRow, Rate), "≥", 1)
+		return must(HTTPPostgres+" ÷ "+PgRow+", pairs/s at "+workers, s.versus(Uncontended, workers, HTTPPostgres, PgRow, Rate), "≥", faster)
 	}
 	return []Check{
 		must(HTTPPostgres+" ÷ "+PgRow+", p50 of a pair at 1", s.versus(Uncontended, "1", HTTPPostgres, PgRow, PairP50), "≤", slower),
 		pairs("64"), pairs("256"),
 	}
+}
+
+// fileChecks: the embedded file, which is what everybody starts with, compared with a bare loop over the same library.
+func (s *Set) fileChecks() (checks []Check) {
+	const share = 0.5
+	for _, workers := range []string{"64", "256"} {
+		checks = append(checks, must(HTTPFile+" ÷ "+BareFile+", pairs/s at "+workers, s.versus(Uncontended, workers, HTTPFile, BareFile, Rate), "≥", share))
+	}
+	return checks
 }
 
 // faultChecks: how much throughput and latency change when one node of five is down.
@@ -207,6 +218,8 @@ func FloorOf(k Key) (floor Key, ok bool) {
 		k.Peer = BareHTTP
 	case InProcess:
 		k.Peer = Bare
+	case HTTPFile:
+		k.Peer = BareFile
 	default:
 		return Key{}, false
 	}

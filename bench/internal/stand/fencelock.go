@@ -55,6 +55,11 @@ func StartFencelockStore(ctx context.Context, s *Scope, path, store string) (*Fe
 	return startServer(ctx, s, path, 1, []string{"FENCELOCK_STORE=" + store})
 }
 
+// StartFencelockFile starts the server over its embedded file, which it creates.
+func StartFencelockFile(ctx context.Context, s *Scope, path, file string) (*Fencelock, error) {
+	return startServer(ctx, s, path, 1, []string{"FENCELOCK_DATA=" + file})
+}
+
 func startServer(ctx context.Context, s *Scope, path string, nodes int, env []string) (*Fencelock, error) {
 	env = append([]string{
 		"FENCELOCK_LISTEN=127.0.0.1:0", "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0", "FENCELOCK_BOOTSTRAP=new",

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -236,10 +237,35 @@ func (s *Suite) startOthers(ctx context.Context, b *bench) (err error) {
 	if err := s.startOn(ctx, b, result.HTTPPostgres, b.postgres.URL, b.postgres); err != nil {
 		return err
 	}
+	if s.wants(result.HTTPFile, result.BareFile) {
+		if err := s.startFile(ctx, b); err != nil {
+			return err
+		}
+	}
 	if !s.wants(result.ZooKeeper, result.HTTPZooKeeper) {
 		return nil
 	}
 	return s.startZooKeeper(ctx, b)
+}
+
+// startFile starts a server over the embedded file, and the bare loop beside it.
+func (s *Suite) startFile(ctx context.Context, b *bench) error {
+	dir, err := os.MkdirTemp("", "fencelock-bench-")
+	if err != nil {
+		return err
+	}
+	b.scope.Cleanup(func() { _ = os.RemoveAll(dir) })
+	own, err := stand.StartFencelockFile(ctx, b.scope, s.program, filepath.Join(dir, "fencelock.db"))
+	if err != nil {
+		return err
+	}
+	b.add(peer.NewServers(result.HTTPFile, own.Addr), servers{own}, nil)
+	bare, err := peer.NewBolt(filepath.Join(dir, "bare.db"))
+	if err != nil {
+		return err
+	}
+	b.add(bare, nil, nil)
+	return nil
 }
 
 // startOn starts another fencelock server, which keeps its locks in a store.

@@ -62,7 +62,7 @@ func (s *Suite) uncontended() []step {
 	peers := []string{
 		result.HTTP, result.InProcess, result.Baseline, result.Redislock,
 		result.EtcdGRPC, result.EtcdJSON, result.PgRow, result.HTTPPostgres, result.HTTPEtcd,
-		result.ZooKeeper, result.HTTPZooKeeper, result.Bare, result.BareHTTP,
+		result.ZooKeeper, result.HTTPZooKeeper, result.HTTPFile, result.BareFile, result.Bare, result.BareHTTP,
 	}
 	var steps []step
 	for _, workers := range s.size.levels {
@@ -127,7 +127,7 @@ func (s *Suite) hot() []step {
 	for i, waiters := range s.size.waiters {
 		peers := few
 		if i == 0 && !s.opts.Quick {
-			peers = slices.Concat(few, []string{result.HTTPPostgres, result.HTTPEtcd, result.HTTPZooKeeper})
+			peers = slices.Concat(few, []string{result.HTTPPostgres, result.HTTPEtcd, result.HTTPZooKeeper, result.HTTPFile})
 		}
 		steps = append(steps, s.hotSteps(waiters, peers)...)
 	}
