@@ -137,6 +137,7 @@ func TestServersDieWithTheProcess(t *testing.T) {
 	if os.Getenv(envDoomed) != "" {
 		doomed(t)
 	}
+	t.Parallel()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
 	cmd.Env = append(os.Environ(), envDoomed+"=1")
 	out, err := cmd.StdoutPipe()

@@ -70,6 +70,7 @@ func TestPostgresOwnerHasNoOtherRights(t *testing.T) {
 }
 
 func TestPostgresSurvivesKill(t *testing.T) {
+	t.Parallel()
 	pg := StartPostgres(t)
 	if query[string](t, pg.URL(), "SHOW fsync") != "on" {
 		t.Error("a server to be killed must sync")
@@ -89,6 +90,7 @@ func TestPostgresSurvivesKill(t *testing.T) {
 }
 
 func TestPostgresFreezeStopsOpenConnections(t *testing.T) {
+	t.Parallel()
 	pg := StartPostgres(t)
 	conn := connect(t, pg.URL())
 	pg.Freeze()
