@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"context"
+	"io"
 	"net/url"
 	"strconv"
 	"sync/atomic"
@@ -22,21 +23,53 @@ import (
 // turns, so that every lease is used through both.
 func TestServiceOnPostgres(t *testing.T) {
 	pg := testenv.StartPostgres(t)
+	var databases atomic.Int64
+	overTwoServers(t, func(t *testing.T) func() *replica.Node {
+		t.Helper()
+		database := newDatabase(t, pg.URL(), "suite"+strconv.FormatInt(databases.Add(1), 10))
+		return func() *replica.Node {
+			store, err := pgstore.Open(t.Context(), database, pgstore.Options{Timeout: 20 * time.Second, Patience: time.Minute})
+			return nodeOver(t, store, err, true)
+		}
+	})
+}
+
+// overTwoServers is the suite over two servers with a node each, of which place returns the one that opens them.
+func overTwoServers(t *testing.T, place func(t *testing.T) (open func() *replica.Node)) {
+	t.Helper()
 	var lines []string
 	for _, caller := range servicetest.Callers {
 		lines = append(lines, line(caller, "admin=*"))
 	}
-	var databases atomic.Int64
 	servicetest.Run(t, func(t *testing.T) lockcore.Service {
 		t.Helper()
-		database := newDatabase(t, pg.URL(), "suite"+strconv.FormatInt(databases.Add(1), 10))
+		open := place(t)
 		var both [2]remote
 		for i := range both {
-			both[i].s = serveNode(t, openPostgres(t, database), withAccess(t, lines...))
+			both[i].s = serveNode(t, open(), withAccess(t, lines...))
 			both[i].Service = both[i].s.handler.Service
 		}
 		return &turns{Service: both[0].Service, both: both}
 	})
+}
+
+// nodeOver is a node over a store that was opened with this error.
+func nodeOver(t *testing.T, store interface {
+	replica.Store
+	io.Closer
+}, err error, bootstrap bool,
+) *replica.Node {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	n, err := replica.New(t.Context(), "shared", store, replica.Options{Bootstrap: bootstrap})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = n.Close() })
+	return n
 }
 
 func newDatabase(t *testing.T, admin, name string) string {
@@ -55,21 +88,6 @@ func newDatabase(t *testing.T, admin, name string) string {
 	}
 	u.Path = "/" + name
 	return u.String()
-}
-
-func openPostgres(t *testing.T, database string) *replica.Node {
-	t.Helper()
-	store, err := pgstore.Open(t.Context(), database, pgstore.Options{Timeout: 20 * time.Second, Patience: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = store.Close() })
-	n, err := replica.New(t.Context(), "postgres", store, replica.Options{Bootstrap: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = n.Close() })
-	return n
 }
 
 // turns is a lockcore.Service over two servers, which take turns.

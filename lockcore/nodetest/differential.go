@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"math"
-	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -24,18 +23,6 @@ import (
 func Differential(t *testing.T, open func() (h Harness, done func())) {
 	t.Helper()
 	differential(t, math.MaxInt, open)
-}
-
-// DifferentialReplica is Differential for a replica on a server. It runs the first 30 sequences, unless
-// RAPID_CHECKS sets another number. Package replica decides the replies, and the tests on the embedded file,
-// which is fast, run all sequences.
-func DifferentialReplica(t *testing.T, open func() (h Harness, done func())) {
-	t.Helper()
-	sequences := 30
-	if os.Getenv("RAPID_CHECKS") != "" {
-		sequences = math.MaxInt
-	}
-	differential(t, sequences, open)
 }
 
 func differential(t *testing.T, sequences int, open func() (h Harness, done func())) {

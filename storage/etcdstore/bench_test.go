@@ -5,6 +5,7 @@ import (
 
 	"github.com/fencelock/fencelock/internal/crowdtest"
 	"github.com/fencelock/fencelock/internal/testenv"
+	"github.com/fencelock/fencelock/lockcore/nodetest"
 	"github.com/fencelock/fencelock/lockcore/replica"
 	"github.com/fencelock/fencelock/lockcore/servicetest"
 )
@@ -12,6 +13,6 @@ import (
 func BenchmarkPair(b *testing.B) {
 	etcd := testenv.StartEtcd(b, 1, testenv.EtcdOptions{})
 	store := openStore(b, etcd.URL("bench"))
-	node := openNode(b, store, replica.Options{Bootstrap: true})
+	node := nodetest.Over(b, store, replica.Options{Bootstrap: true})
 	servicetest.BenchmarkPairs(b, crowdtest.Start(b, node).Locker, nil)
 }

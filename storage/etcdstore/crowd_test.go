@@ -11,6 +11,7 @@ import (
 
 	"github.com/fencelock/fencelock/internal/crowdtest"
 	"github.com/fencelock/fencelock/internal/testenv"
+	"github.com/fencelock/fencelock/lockcore/nodetest"
 	"github.com/fencelock/fencelock/lockcore/replica"
 )
 
@@ -44,7 +45,7 @@ func TestSoakManyLeases(t *testing.T) {
 	testenv.Soak(t, "what 100,000 leases cost in etcd, and leave behind")
 	etcd := testenv.StartEtcd(t, 1, testenv.EtcdOptions{})
 	store := openStore(t, etcd.URL("crowd"))
-	node := openNode(t, store, replica.Options{Rules: replica.Rules{CounterTTL: 10 * time.Second}, Bootstrap: true})
+	node := nodetest.Over(t, store, replica.Options{Rules: replica.Rules{CounterTTL: 10 * time.Second}, Bootstrap: true})
 	report := crowdtest.Report{T: t, Engine: "etcd", Usage: func() (string, int64) {
 		last, err := usageOf(t, store)
 		if err != nil {

@@ -52,52 +52,13 @@ func forgetHead(tb testing.TB, s *Store) {
 	}
 }
 
-func openNode(tb testing.TB, store *Store, opts replica.Options) *replica.Node {
-	tb.Helper()
-	opts.Timeout = time.Minute // a busy machine is late
-	n, err := replica.New(tb.Context(), "etcd", store, opts)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { _ = n.Close() })
-	return n
-}
-
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	store := openStore(t, testenv.EtcdURL(t))
-	nodetest.RunReplica(t, func(t *testing.T, wanted nodetest.Wanted) nodetest.Harness {
-		t.Helper()
-		wipe(t, store)
-		n := openNode(t, store, replica.Options{Rules: replica.Rules{CounterTTL: wanted.CounterTTL}, Bootstrap: !wanted.Blank})
-		return nodetest.Harness{Node: n, Wipe: func() { wipe(t, store) }, Spoil: nodetest.SpoilRow(t, store)}
-	})
-}
-
-func wipe(tb testing.TB, store *Store) {
-	tb.Helper()
-	err := store.Update(context.Background(), func(tx replica.Tx) error {
-		tx.Purge()
-		return nil
-	})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	nodetest.OnStore{Store: openStore(t, testenv.EtcdURL(t))}.Run(t)
 }
 
 func TestDifferential(t *testing.T) {
 	testenv.Long(t, "an etcd store that passes storetest and breaks a rule")
 	t.Parallel()
-	nodetest.DifferentialReplica(t, func() (nodetest.Harness, func()) {
-		store := openStore(t, testenv.EtcdURL(t))
-		n := openNode(t, store, replica.Options{})
-		return nodetest.Harness{Node: n, Wipe: func() { wipe(t, store) }}, func() {
-			if err := n.Close(); err != nil {
-				t.Error(err)
-			}
-			if err := store.Close(); err != nil {
-				t.Error(err)
-			}
-		}
-	})
+	nodetest.OnStore{Store: openStore(t, testenv.EtcdURL(t))}.Differential(t)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/fencelock/fencelock/internal/crowdtest"
 	"github.com/fencelock/fencelock/internal/testenv"
+	"github.com/fencelock/fencelock/lockcore/nodetest"
 	"github.com/fencelock/fencelock/lockcore/replica"
 )
 
@@ -16,7 +17,7 @@ func TestSoakManyLeases(t *testing.T) {
 	testenv.Soak(t, "what 100,000 leases cost in Postgres, and leave behind")
 	url := testenv.StartPostgres(t).OwnerURL()
 	store := openStore(t, url, Options{Timeout: 20 * time.Second})
-	node := openNode(t, store, url, replica.Options{Rules: replica.Rules{CounterTTL: 10 * time.Second}, Bootstrap: true})
+	node := nodetest.Over(t, store, replica.Options{Rules: replica.Rules{CounterTTL: 10 * time.Second}, Bootstrap: true})
 	rows := func() int { return query[int](t, url, `SELECT count(*) FROM fencelock.rows`) }
 	disk := func() int64 { return query[int64](t, url, `SELECT pg_total_relation_size('fencelock.rows')`) }
 	report := crowdtest.Report{T: t, Engine: "Postgres", Usage: func() (string, int64) {

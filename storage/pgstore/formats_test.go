@@ -25,13 +25,13 @@ func TestStoredTable(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			state.Write(t, openNode(t, written, url, replica.Options{Rules: replica.Rules{CounterTTL: time.Hour}}))
+			state.Write(t, nodetest.Over(t, written, replica.Options{Rules: replica.Rules{CounterTTL: time.Hour}}))
 			nodetest.WantFormat(t, nodetest.FormatRows(readTable(t, url), incarnationOf(t, written).Incarnation), string(stored))
 
 			other := testenv.Postgres(t).OwnerURL()
 			loaded := openStore(t, other, patient())
 			fillTable(t, other, nodetest.ParseRows(t, string(stored), incarnationOf(t, loaded).Incarnation))
-			state.Read(t, openNode(t, loaded, other, replica.Options{Rules: replica.Rules{CounterTTL: time.Hour}}))
+			state.Read(t, nodetest.Over(t, loaded, replica.Options{Rules: replica.Rules{CounterTTL: time.Hour}}))
 		})
 	}
 }

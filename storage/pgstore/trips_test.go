@@ -12,6 +12,7 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/nodetest"
 	"github.com/fencelock/fencelock/lockcore/replica"
 	"github.com/fencelock/fencelock/lockcore/servicetest"
 	"github.com/fencelock/fencelock/lockcore/sets"
@@ -45,7 +46,7 @@ func quiet(c *trips) Options {
 // openLocker is a server that observes its node once, and then does nothing by itself.
 func openLocker(t *testing.T, url string, c *trips) *sets.Locker {
 	t.Helper()
-	n := openNode(t, openStore(t, url, quiet(c)), url, replica.Options{Bootstrap: true})
+	n := nodetest.Over(t, openStore(t, url, quiet(c)), replica.Options{Bootstrap: true})
 	locker, err := sets.New(sets.Config{NodeTimeout: 5 * time.Second, WatchInterval: time.Hour}, []node.Node{n})
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/fencelock/fencelock/internal/crowdtest"
 	"github.com/fencelock/fencelock/internal/testenv"
+	"github.com/fencelock/fencelock/lockcore/nodetest"
 	"github.com/fencelock/fencelock/lockcore/replica"
 )
 
@@ -18,7 +19,7 @@ func TestSoakManyLeases(t *testing.T) {
 	opts := patient()
 	url := Scheme + z.Addr() + "/fencelock"
 	store := openStore(t, url, opts)
-	node := openNode(t, store, replica.Options{Rules: replica.Rules{CounterTTL: 10 * time.Second}, Bootstrap: true})
+	node := nodetest.Over(t, store, replica.Options{Rules: replica.Rules{CounterTTL: 10 * time.Second}, Bootstrap: true})
 	report := crowdtest.Report{T: t, Engine: "ZooKeeper", Usage: func() (string, int64) {
 		entries, bytes, rows := shape(t, store)
 		return fmt.Sprintf("%d rows, %d entries of %.1f MB in ZooKeeper, %.0f MB on disk", rows, entries, float64(bytes)/1e6, float64(z.DiskBytes())/1e6), int64(bytes)
