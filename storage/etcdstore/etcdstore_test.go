@@ -1,11 +1,9 @@
 package etcdstore
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -172,35 +170,4 @@ func headOf(tb testing.TB, s *Store) string {
 		tb.Fatal(err)
 	}
 	return string(resp.Kvs[0].Value)
-}
-
-// Two processes hear each other's messages.
-func TestTopics(t *testing.T) {
-	t.Parallel()
-	url := testenv.EtcdURL(t)
-	a, b := openStore(t, url), openStore(t, url)
-	ctx, cancel := context.WithCancel(t.Context())
-	var mu sync.Mutex
-	var got []string
-	var done sync.WaitGroup
-	done.Go(func() {
-		b.Hear(ctx, "topic", func(message string) {
-			mu.Lock()
-			defer mu.Unlock()
-			got = append(got, message)
-		})
-	})
-	testenv.Eventually(t, 20*time.Second, func() error {
-		if err := a.Tell(ctx, "topic", "hello"); err != nil {
-			return err
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		if len(got) == 0 || got[0] != "hello" {
-			return fmt.Errorf("heard %q", got)
-		}
-		return nil
-	})
-	cancel()
-	done.Wait()
 }

@@ -76,80 +76,26 @@ func notify(t *testing.T, s *Store, resource string, ticket node.Ticket) {
 	}
 }
 
-// What one process commits wakes another, whatever the names are made of. Too long ones
-// let every first waiter try.
-func TestWakesReachOtherProcesses(t *testing.T) {
+// A notification that is too long lets every first waiter try, and a broken connection is made again.
+func TestNotificationsThatAreLost(t *testing.T) {
 	url := testenv.Postgres(t).OwnerURL()
 	a, b := openStore(t, url, fast()), openStore(t, url, fast())
 	e := listen(t, a, "A", 2) // its own process, and LISTEN
-	ticket := node.Ticket{ID: "t'1", Server: "A", Holder: "an ünusual\n'holder' \x00\xff"}
-	notify(t, b, "a b\nc", node.Ticket{ID: "t", Server: "B"})
-	notify(t, b, "a b\nc", ticket)
-	testenv.Eventually(t, 20*time.Second, func() error {
-		wakes, _ := e.heard()
-		if len(wakes) != 1 || wakes[0] != "a b\nc|t'1|A|"+ticket.Holder {
-			return fmt.Errorf("heard %q", wakes)
-		}
-		return nil
-	})
-	_, before := e.heard()
-	notify(t, b, strings.Repeat("x", 8000), ticket)
-	testenv.Eventually(t, 20*time.Second, func() error {
-		if _, n := e.heard(); n == before {
-			return fmt.Errorf("still subscribed %d times", n)
-		}
-		return nil
-	})
-	// A broken connection is made again.
-	execSQL(t, url, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN %' AND pid <> pg_backend_pid()`)
-	_, before = e.heard()
-	testenv.Eventually(t, 20*time.Second, func() error {
-		if _, n := e.heard(); n == before {
-			return fmt.Errorf("not connected again")
-		}
-		return nil
-	})
-}
-
-// Messages between servers come whole, in order, and whatever their length.
-func TestMessagesBetweenServers(t *testing.T) {
-	url := testenv.Postgres(t).OwnerURL()
-	a, b := openStore(t, url, fast()), openStore(t, url, fast())
-	ctx, cancel := context.WithCancel(t.Context())
-	var done sync.WaitGroup
-	heard := make(chan string, 100)
-	done.Go(func() { a.Hear(ctx, "topic", func(message string) { heard <- message }) })
-	t.Cleanup(func() {
-		cancel()
-		done.Wait()
-	})
-	testenv.Eventually(t, 20*time.Second, func() error {
-		if err := b.Tell(t.Context(), "topic", "hello"); err != nil {
-			return err
-		}
-		select {
-		case <-heard:
-			return nil
-		default:
-			return fmt.Errorf("nothing heard")
-		}
-	})
-	execSQL(t, url, `SELECT pg_notify('`+channelOf("topic")+`', 'not one of ours')`)
-	for _, message := range []string{"", "ünicode\n", strings.Repeat("0123456789", 100_000), "last"} {
-		if err := b.Tell(t.Context(), "topic", message); err != nil {
-			t.Fatal(err)
-		}
-		for got := "hello"; got != message; {
-			select {
-			case got = <-heard:
-				if got != message && got != "hello" {
-					t.Fatalf("heard %d bytes, want %d", len(got), len(message))
-				}
-			case <-time.After(20 * time.Second):
-				t.Fatalf("a message of %d bytes was not heard", len(message))
+	again := func(lose func()) {
+		t.Helper()
+		_, before := e.heard()
+		lose()
+		testenv.Eventually(t, 20*time.Second, func() error {
+			if _, n := e.heard(); n == before {
+				return fmt.Errorf("still subscribed %d times", n)
 			}
-		}
+			return nil
+		})
 	}
+	again(func() { notify(t, b, strings.Repeat("x", 8000), node.Ticket{ID: "t", Server: "A"}) })
+	again(func() {
+		execSQL(t, url, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN %' AND pid <> pg_backend_pid()`)
+	})
 }
 
 // Through a pooler in session or transaction mode everything works; in transaction mode waiters

@@ -69,6 +69,7 @@ func TestStore(t *testing.T) {
 		return storetest.Harness{
 			Store:  s,
 			Beside: func() replica.Store { return openStore(t, url, fast()) },
+			Noise:  func(topic string) { execSQL(t, url, `SELECT pg_notify('`+channelOf(topic)+`', 'not one of ours')`) },
 			Reopen: func() replica.Store {
 				if err := s.Close(); err != nil {
 					t.Error(err)

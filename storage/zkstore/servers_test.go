@@ -13,34 +13,8 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/internal/testenv"
-	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/replica"
 )
-
-// ear notes the wakes that it hears.
-type ear struct {
-	mu    sync.Mutex
-	wakes []string
-	began int
-}
-
-func (e *ear) Wake(resource string, t node.Ticket) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.wakes = append(e.wakes, strings.Join([]string{resource, t.ID, t.Server, t.Holder}, "|"))
-}
-
-func (e *ear) Subscribed() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.began++
-}
-
-func (e *ear) heard() (wakes []string, began int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.wakes, e.began
-}
 
 // background runs f until the test ends.
 func background(t *testing.T, f func(context.Context)) {
@@ -91,45 +65,6 @@ func increment(ctx context.Context, s *Store, key string) error {
 		tx.Put(key, []byte(strconv.Itoa(n+1)), time.Hour)
 		return nil
 	})
-}
-
-// What one process commits wakes another, whatever the names are made of, and messages
-// come whole and in order.
-func TestServersHearOneAnother(t *testing.T) {
-	t.Parallel()
-	url := newURL(t)
-	a, b := openStore(t, url, patient()), openStore(t, url, patient())
-	e := &ear{}
-	background(t, func(ctx context.Context) { a.Listen(ctx, "A", e) })
-	heard := make(chan string, 100)
-	background(t, func(ctx context.Context) { a.Hear(ctx, "topic", func(text string) { heard <- text }) })
-	testenv.Eventually(t, 20*time.Second, func() error {
-		if err := b.Tell(t.Context(), "topic", "hello"); err != nil || len(heard) == 0 {
-			return fmt.Errorf("nothing heard: %w", err)
-		}
-		return nil
-	})
-	ticket := node.Ticket{ID: "t'1", Server: "A", Holder: "an ünusual\n'holder' \x00\xff"}
-	update(t, b, func(tx replica.Tx) {
-		tx.Notify("another's", node.Ticket{ID: "t", Server: "B"})
-		tx.Notify("a b\nc", ticket)
-	})
-	testenv.Eventually(t, 20*time.Second, func() error {
-		if wakes, _ := e.heard(); len(wakes) != 1 || wakes[0] != "a b\nc|t'1|A|"+ticket.Holder {
-			return fmt.Errorf("heard %q", wakes)
-		}
-		return nil
-	})
-	for _, text := range []string{"", "ünicode\n", strings.Repeat("0123456789", 200_000), "last"} {
-		if err := b.Tell(t.Context(), "topic", text); err != nil {
-			t.Fatal(err)
-		}
-		for got := "hello"; got != text; {
-			if got = <-heard; got != text && got != "hello" {
-				t.Fatalf("heard %d bytes, want %d", len(got), len(text))
-			}
-		}
-	}
 }
 
 // Servers that write at the same time are serialised, and take turns, however slow the

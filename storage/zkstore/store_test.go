@@ -92,9 +92,10 @@ func TestStore(t *testing.T) {
 		url := newURL(t)
 		s := openStore(t, url, patient())
 		return storetest.Harness{
-			Store:  s,
-			Slack:  time.Second,
-			Beside: func() replica.Store { return openStore(t, url, patient()) },
+			Store:   s,
+			Slack:   time.Second,
+			Message: 2_000_000, // three parts
+			Beside:  func() replica.Store { return openStore(t, url, patient()) },
 			Reopen: func() replica.Store {
 				if err := s.Close(); err != nil {
 					t.Error(err)

@@ -28,6 +28,10 @@ type Harness struct {
 	Lose func()
 	// Beside opens the same data for another server; nil if only one server can open them.
 	Beside func() replica.Store
+	// Message is the length of the longest message that the suite sends between servers; a million bytes if 0.
+	Message int
+	// Noise sends something on the way of a topic's messages that no server sends; nil if nobody can.
+	Noise func(topic string)
 }
 
 // patience is how long the suite waits for a real clock and for notifications.
@@ -46,6 +50,8 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		"a purge leaves nothing":                 (*suite).purge,
 		"a notification follows the commit":      (*suite).notification,
 		"a failed update notifies no listener":   (*suite).noNotification,
+		"a notification reaches another server":  (*suite).notifiesOther,
+		"messages reach another server whole":    (*suite).messages,
 		"updates are serialised":                 (*suite).serialised,
 		"reads are serialised with the writes":   (*suite).writeSkew,
 		"a transaction may be large":             (*suite).large,
