@@ -41,8 +41,8 @@ run: ## run the service on its embedded default, http://127.0.0.1:8080
 check: fmt-check vet ## while you work: what needs no server, in a minute
 	$(GO) test -short -vet=off work
 
-verify: fmt-check vet lint mod-check ## everything that a merge needs, in about 25 minutes
-	@$(MAKE) --no-print-directory -j2 -Otarget verify-drivers verify-computes
+verify: fmt-check vet mod-check ## everything that a merge needs beside the tests' first tier, in about 20 minutes
+	@$(MAKE) --no-print-directory -j3 -Otarget lint verify-drivers verify-computes
 	TESTENV_TIER=verify $(TEST) -race $(RACED)
 	cd client/gocronlock && TESTENV_TIER=verify $(TEST) -race ./...
 	@internal/testenv/versions.sh
@@ -141,7 +141,7 @@ vet: ## go vet
 
 lint: ## golangci-lint of every module; it is built at a fixed version, in two minutes of a core, unless it is installed
 	@for module in $(MODULES) $(APART); do \
-		(cd $$module && if [ $$module = release ]; then export GOWORK=off; fi && $(or $(shell command -v golangci-lint),$(GO) run $(LINTER)) run ./...) || exit 1; \
+		(cd $$module && if [ $$module = release ]; then export GOWORK=off; fi && nice -n 10 $(or $(shell command -v golangci-lint),$(GO) run $(LINTER)) run ./...) || exit 1; \
 	done
 
 mod-check: ## fail if go.mod or go.sum are not what the code needs, or a module was changed

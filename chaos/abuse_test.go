@@ -314,6 +314,7 @@ func (a *abused) dialNarrow() net.Conn {
 
 // Headers over the limit are refused while they come, and bodies too.
 func TestGiantRequests(t *testing.T) {
+	testenv.Long(t, "a giant request that fills the server or its log")
 	a := startAbused(t)
 	before := a.usage()
 	giant := strings.Repeat("x", 1<<20)

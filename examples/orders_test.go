@@ -72,6 +72,7 @@ func TestOrderBackends(t *testing.T) {
 // A charge is made once, in less time than a lease lives, and its lease is released,
 // although the first of two lock servers fails.
 func TestOrderBackendsSurvive(t *testing.T) {
+	testenv.Long(t, "a charge that is made twice, or a lease that stays, when the first of two servers fails")
 	testenv.NeedsServer(t)
 	var nodes []string
 	for _, r := range testenv.StartRedisN(t, 3) {

@@ -80,6 +80,7 @@ func TestGuardHelpers(t *testing.T) {
 // The package's types hold under mypy --strict.
 func TestTypes(t *testing.T) {
 	t.Parallel()
+	testenv.Long(t, "a type that mypy refuses")
 	mypy := testenv.Installed(t, "mypy", "mypy")
 	cmd := exec.CommandContext(t.Context(), mypy, "--strict", "--cache-dir", t.TempDir(), "src/fencelock")
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -126,6 +127,7 @@ func TestPackage(t *testing.T) {
 // Two builds of the same sources at different times and places are the same bytes.
 func TestPackageIsReproducible(t *testing.T) {
 	t.Parallel()
+	testenv.Long(t, "a wheel that differs from build to build")
 	python := testenv.PythonWith(t, map[string]string{"hatchling": "python3-hatchling"})
 	var sums []string
 	for _, touched := range []string{"2020-01-01", "2024-06-01"} {

@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/fencelock/fencelock/internal/testenv"
 )
 
 const product = "github.com/fencelock/fencelock"
@@ -19,6 +21,7 @@ var released = []string{"api/wire", "client", "fencing", "fencing/fencinggrpc", 
 // What an application pulls in with a module is what testdata says, and of the server
 // nothing.
 func TestApplicationsPullInLittle(t *testing.T) {
+	testenv.Long(t, "a dependency that an application downloads with a module")
 	t.Parallel()
 	for name, main := range map[string]string{
 		"client":              `_, _ = client.New([]string{"http://127.0.0.1:8080"})`,
