@@ -253,8 +253,12 @@ var rules = []rule{
 		why: "files of keys; it does not know what they seal",
 	},
 	{
-		pkg: "cmd/fencelock/internal/config", ours: []string{"api/edge", "lockcore"}, others: true,
+		pkg: "cmd/fencelock/internal/config", ours: []string{"api/edge", "cmd/fencelock/internal/engine", "lockcore"}, others: true,
 		why: "it reads and checks the environment; the values are others' to use",
+	},
+	{
+		pkg: "cmd/fencelock/internal/engine", ours: []string{"api/events", "lockcore/replica", "storage/etcdstore", "storage/pgstore", "storage/zkstore"},
+		why: "which stores there are and what is different about each; who opens them, it does not know",
 	},
 	{
 		pkg: "cmd/fencelock/internal/reload",
@@ -265,7 +269,7 @@ var rules = []rule{
 		why: "it explains errors of networks and drivers; it does not know what was asked",
 	},
 	{
-		pkg: "cmd/fencelock/internal/check", ours: []string{"cmd/fencelock/internal/cause", "cmd/fencelock/internal/config", "lockcore/node", "lockcore/sets", "lockcore/redlock/membership", "lockcore/redlock/quorum", "storage/redisnode", "storage/etcdstore", "storage/mysqlguard", "storage/pgguard", "storage/pgstore", "storage/zkstore"}, others: true,
+		pkg: "cmd/fencelock/internal/check", ours: []string{"cmd/fencelock/internal/cause", "cmd/fencelock/internal/config", "cmd/fencelock/internal/engine", "lockcore/node", "lockcore/sets", "lockcore/redlock/membership", "lockcore/redlock/quorum", "storage/redisnode", "storage/mysqlguard", "storage/pgguard", "storage/pgstore"}, others: true,
 		why: "it reads what a configuration points to; it starts no server",
 	},
 	{

@@ -22,9 +22,13 @@ type target struct {
 	tls      *tls.Config // nil without TLS
 }
 
+// The schemes of URLs, without and with TLS.
 const (
-	schemePlain   = "etcd://"
-	schemeTLS     = "etcds://"
+	SchemePlain = "etcd://"
+	SchemeTLS   = "etcds://"
+)
+
+const (
 	defaultPort   = "2379"
 	defaultPrefix = "/fencelock/"
 
@@ -35,16 +39,11 @@ const (
 var errMalformedURL = errors.New("the URL is not valid; it should look like " +
 	"etcd://a:2379,b:2379,c:2379/prefix or etcds://user:password@a:2379,b:2379,c:2379/prefix?ca=/path/ca.pem")
 
-// Is reports whether a URL has etcd's scheme.
-func Is(raw string) bool {
-	return strings.HasPrefix(raw, schemePlain) || strings.HasPrefix(raw, schemeTLS)
-}
-
 // parse reads a URL. It does not use net/url, which supports only one host.
 func parse(raw string) (*target, error) {
-	scheme := schemePlain
-	if strings.HasPrefix(raw, schemeTLS) {
-		scheme = schemeTLS
+	scheme := SchemePlain
+	if strings.HasPrefix(raw, SchemeTLS) {
+		scheme = SchemeTLS
 	}
 	rest, ok := strings.CutPrefix(raw, scheme)
 	if !ok {
@@ -73,7 +72,7 @@ func parse(raw string) (*target, error) {
 			return nil, errMalformedURL
 		}
 	}
-	if err := t.secure(scheme == schemeTLS, u.Query()); err != nil {
+	if err := t.secure(scheme == SchemeTLS, u.Query()); err != nil {
 		return nil, err
 	}
 	return t, nil

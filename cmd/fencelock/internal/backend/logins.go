@@ -10,11 +10,9 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
-	"github.com/fencelock/fencelock/storage/etcdstore"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/engine"
 	"github.com/fencelock/fencelock/storage/mysqlguard"
-	"github.com/fencelock/fencelock/storage/pgstore"
 	"github.com/fencelock/fencelock/storage/redisnode"
-	"github.com/fencelock/fencelock/storage/zkstore"
 )
 
 // login is the user and password for new connections to one place.
@@ -123,15 +121,11 @@ const redisVariable = "FENCELOCK_REDIS_ADDRS"
 // admits connects with a URL's user and password. It returns an error only if the store refuses them, not
 // if the store cannot be reached now.
 func admits(ctx context.Context, text string) error {
-	switch {
-	case strings.HasPrefix(text, zkstore.Scheme):
-		return zkstore.Admits(ctx, text)
-	case etcdstore.Is(text):
-		return etcdstore.Admits(ctx, text)
-	case mysqlguard.IsURL(text):
-		return mysqlguard.Admits(ctx, text)
-	case strings.HasPrefix(text, "redis"):
-		return redisnode.Admits(ctx, text)
+	if e, known := engine.Of(text); known { // or a guard in Postgres
+		return e.Admits(ctx, text)
 	}
-	return pgstore.Admits(ctx, text)
+	if mysqlguard.IsURL(text) {
+		return mysqlguard.Admits(ctx, text)
+	}
+	return redisnode.Admits(ctx, text)
 }

@@ -13,21 +13,18 @@ import (
 
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/cause"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
-	"github.com/fencelock/fencelock/storage/etcdstore"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/engine"
 	"github.com/fencelock/fencelock/storage/mysqlguard"
 	"github.com/fencelock/fencelock/storage/pgguard"
 	"github.com/fencelock/fencelock/storage/pgstore"
-	"github.com/fencelock/fencelock/storage/zkstore"
 )
 
 // databases checks where the locks are, if they are not in Redis, and the guard's Postgres or MariaDB.
 func (r *Report) databases(ctx context.Context, cfg config.Config, now time.Time) {
-	switch {
-	case strings.HasPrefix(cfg.Store, zkstore.Scheme):
-		r.zookeeper(ctx, cfg.Store)
-	case etcdstore.Is(cfg.Store):
-		r.etcd(ctx, cfg.Store)
-	case cfg.Store != "":
+	switch e, known := engine.Of(cfg.Store); {
+	case known && e.Look != nil:
+		r.engine(e.Look(ctx, cfg.Store, answerTime))
+	case known:
 		s, ok := r.postgres(ctx, "FENCELOCK_STORE", cfg.Store, now)
 		if ok && s.VersionNum < 150000 {
 			r.Add(Wrong, s.subject, "the store needs PostgreSQL 15 or newer, this is "+s.Version, "use a newer server")
@@ -182,20 +179,16 @@ func (r *Report) guard(s pgState) {
 	}
 }
 
-// zookeeper checks the ensemble and the path of the locks, without changing anything.
-func (r *Report) zookeeper(ctx context.Context, url string) {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
-	defer cancel()
-	found, err := zkstore.Look(ctx, url)
-	if err != nil {
-		r.Add(Wrong, "FENCELOCK_STORE", err.Error(), "docs/how-to/zookeeper.md says what is needed")
-		return
+// engine reports what an engine's Look found.
+func (r *Report) engine(seen engine.Seen) {
+	if seen.Version != "" {
+		r.lookedf("%s", seen.Version)
 	}
-	r.lookedf("ZooKeeper %s", found.Versions)
-	if found.Servers < 3 {
-		r.Add(Risky, "FENCELOCK_STORE", fmt.Sprintf("it names %d server: while the ensemble has no majority nothing is granted", found.Servers), "name all servers of an ensemble of three or five")
-	}
-	if !found.Protected {
-		r.Add(Risky, "FENCELOCK_STORE", "it names no user: every client of the ensemble may read and change the locks", "write user:password@ before the servers; the first start protects the path with them")
+	for _, f := range seen.Findings {
+		level := Risky
+		if f.Wrong {
+			level = Wrong
+		}
+		r.Add(level, "FENCELOCK_STORE", f.What, f.Do)
 	}
 }

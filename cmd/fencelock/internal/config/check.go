@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/api/edge"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/engine"
 	"github.com/fencelock/fencelock/lockcore"
 )
 
@@ -56,24 +57,13 @@ func isPostgres(text string) bool {
 	return strings.HasPrefix(text, "postgres://") || strings.HasPrefix(text, "postgresql://")
 }
 
-const mustBeStore = mustBePostgres + ", or zookeeper://user:password@a:2181,b:2181,c:2181/path, or etcd://a:2379,b:2379,c:2379/prefix (etcds:// for TLS)"
-
-// isStore reports whether the text has a store's scheme. A new scheme must also be added to engine.go in
-// package backend and to databases() in package check, which treat unknown schemes as Postgres.
-func isStore(text string) bool {
-	return isPostgres(text) || strings.HasPrefix(text, "zookeeper://") || isEtcd(text)
-}
-
-func isEtcd(text string) bool {
-	return strings.HasPrefix(text, "etcd://") || strings.HasPrefix(text, "etcds://")
-}
-
 // store checks that the locks are configured to be in exactly one place.
 func (p *problems) store(c *Config) {
+	_, known := engine.Of(c.Store)
 	switch {
 	case c.Store == "":
-	case !isStore(c.Store):
-		p.refuse("FENCELOCK_STORE", mustBeStore)
+	case !known:
+		p.refuse("FENCELOCK_STORE", "must be a URL such as "+engine.Examples())
 	case c.RedisAddrs != "":
 		p.refuse("FENCELOCK_STORE", "and FENCELOCK_REDIS_ADDRS are two places for the locks: set one of them")
 	case given("FENCELOCK_DATA"):

@@ -17,10 +17,10 @@ const prefix = "FENCELOCK"
 
 // Config is the configuration and its only table: each variable has a field. The tags define what
 // envconfig reads, --help and the reference page (group, desc), which values are refused (oneof, range;
-// check handles what tags cannot express), and which values are never shown (secret). The chart passes on
-// any variable. The variables' names come from the fields (split_words), not from tags. With a tag,
-// envconfig would also look for the name without its prefix, and DATABASE_URL often belongs to another
-// program.
+// check handles what tags cannot express), and which values are never shown (secret). In a desc, {engines}
+// stands for the table of package engine. The chart passes on any variable. The variables' names come from the
+// fields (split_words), not from tags. With a tag, envconfig would also look for the name without its prefix,
+// and DATABASE_URL often belongs to another program.
 type Config struct {
 	Listen             string        `split_words:"true" group:"Listeners" default:"127.0.0.1:8080" desc:"Address of the HTTP API, host:port. Port 0 picks a free one; the log line listening names it. An address that is not loopback needs FENCELOCK_ACCESS_FILE, or FENCELOCK_INSECURE=true."`
 	AdminListen        string        `split_words:"true" group:"Listeners" default:"127.0.0.1:8081" desc:"Address of /metrics and /debug/pprof, host:port. On an address that is not loopback, FENCELOCK_ACCESS_FILE (read=* for metrics, admin=* for profiles) and the TLS files apply here too, unless FENCELOCK_INSECURE=true."`
@@ -29,7 +29,7 @@ type Config struct {
 	RedisAddrsFile     string        `split_words:"true" group:"Storage" desc:"A file with the value of FENCELOCK_REDIS_ADDRS. Read again when it changes: new connections use the new user and password."`
 	RedisNextAddrs     string        `split_words:"true" group:"Storage" secret:"true" desc:"All the node sets that will replace those of FENCELOCK_REDIS_ADDRS, in the same form: see fencelock sets. Set it only during such a change."`
 	RedisNextAddrsFile string        `split_words:"true" group:"Storage" desc:"A file with the value of FENCELOCK_REDIS_NEXT_ADDRS. Read again when it changes: new connections use the new user and password."`
-	Store              string        `split_words:"true" group:"Storage" secret:"true" desc:"A replicated store for the locks, which several servers may share: etcd://a:2379,b:2379,c:2379/prefix (etcds:// for TLS); postgres://…, with the locks in the schema fencelock, and the guarded records too unless FENCELOCK_DATABASE_URL is set; or zookeeper://user:password@a:2181,b:2181,c:2181/path. Not together with FENCELOCK_REDIS_ADDRS or FENCELOCK_DATA."`
+	Store              string        `split_words:"true" group:"Storage" secret:"true" desc:"A replicated store for the locks, which several servers may share: {engines}. Not together with FENCELOCK_REDIS_ADDRS or FENCELOCK_DATA."`
 	StoreFile          string        `split_words:"true" group:"Storage" desc:"A file with the value of FENCELOCK_STORE. Read again when it changes: new connections use the new user and password."`
 	DatabaseURL        string        `split_words:"true" group:"Storage" secret:"true" desc:"Postgres or MariaDB for the guarded records, a postgres:// or mysql:// URL."`
 	DatabaseURLFile    string        `split_words:"true" group:"Storage" desc:"A file with the value of FENCELOCK_DATABASE_URL. Read again when it changes: new connections use the new user and password."`

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/engine"
 )
 
 // Variable documents one variable of the configuration.
@@ -23,7 +25,7 @@ func Variables() []Variable {
 	var list []Variable
 	for field := range reflect.TypeFor[Config]().Fields() {
 		if field.Tag.Get("ignored") != "true" {
-			v := Variable{Name: variable(field.Name), Default: field.Tag.Get("default"), Meaning: field.Tag.Get("desc"), Group: field.Tag.Get("group")}
+			v := Variable{Name: variable(field.Name), Default: field.Tag.Get("default"), Meaning: strings.Replace(field.Tag.Get("desc"), "{engines}", engine.Meanings(), 1), Group: field.Tag.Get("group")}
 			if v.Secret = field.Tag.Get("secret") == "true"; v.Secret {
 				v.Meaning += " Secret."
 			}
