@@ -28,16 +28,16 @@ type Hosts struct {
 func (h Hosts) Check(host string) error {
 	name := hostname(host)
 	own := hostname(h.Listen)
-	ip, err := netip.ParseAddr(name)
-	isIP := err == nil
-	switch {
-	case host == "", name == "localhost", isIP && ip.Unmap().IsLoopback(), name == own:
+	switch { // names first: parsing a name as an address would allocate the error
+	case host == "", name == "localhost", name == own:
 		return nil
 	case slices.Contains(h.Names, AnyHost), slices.ContainsFunc(h.Names, func(n string) bool { return strings.EqualFold(n, name) }):
 		return nil
 	}
+	ip, err := netip.ParseAddr(name)
+	isIP := err == nil
 	ownIP, err := netip.ParseAddr(own)
-	if isIP && (own == "" || err == nil && ownIP.IsUnspecified()) {
+	if isIP && (ip.Unmap().IsLoopback() || own == "" || err == nil && ownIP.IsUnspecified()) {
 		return nil
 	}
 	return &HostError{host: host}
