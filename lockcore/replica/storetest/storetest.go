@@ -37,7 +37,7 @@ type Harness struct {
 // patience is how long the suite waits for a real clock and for notifications.
 const patience = 10 * time.Second
 
-// Run tests the stores that open returns, each a new one.
+// Run tests the stores that open returns, each a new one, beside one another.
 func Run(t *testing.T, open func(t *testing.T) Harness) {
 	t.Helper()
 	for name, test := range map[string]func(*suite){
@@ -61,6 +61,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		"the clock stands still in transactions": (*suite).clock,
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			test(&suite{T: t, Harness: open(t)})
 		})
 	}
