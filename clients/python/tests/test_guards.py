@@ -3,8 +3,13 @@ DATABASE_URL and MARIADB_URL name databases with the guard, in which clients/pyt
 made the tables."""
 
 import asyncio
+import concurrent.futures
+import contextlib
+import importlib
 import importlib.util
 import os
+import socket
+import threading
 import time
 import unittest
 import unittest.mock
@@ -177,8 +182,6 @@ class Psycopg2(Cursors, Guards, unittest.TestCase):
     autocommit = False
 
     def connect(self):
-        import contextlib
-
         import psycopg2
 
         conn = psycopg2.connect(URL)
@@ -271,8 +274,6 @@ class Django(Cursors, Guards, unittest.TestCase):
         connections.close_all()
 
     def connect(self):
-        import contextlib
-
         from django.db import connection
 
         return contextlib.nullcontext(connection)
@@ -299,8 +300,57 @@ class Django(Cursors, Guards, unittest.TestCase):
         return transaction.atomic()
 
 
-def mariadb_arguments():
-    return {"host": MARIADB.hostname, "port": MARIADB.port, "user": MARIADB.username, "password": MARIADB.password, "database": MARIADB.path[1:]}
+def mariadb_arguments(port=None):
+    return {"host": MARIADB.hostname, "port": port or MARIADB.port, "user": MARIADB.username, "password": MARIADB.password, "database": MARIADB.path[1:]}
+
+
+class Pause:
+    """A way to MariaDB for one connection, whose holder is paused before the server gets its packet number n from the
+    one that limits it. ``meanwhile`` runs in that pause."""
+
+    def __init__(self, n, meanwhile):
+        self.left, self.meanwhile, self.begun = n, meanwhile, False
+        self.packet = self.error = None
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self):
+        holder, _ = self.listener.accept()
+        with holder, socket.create_connection((MARIADB.hostname, MARIADB.port)) as server:
+            back = threading.Thread(target=self.carry, args=(server, holder))
+            back.start()
+            self.carry(holder, server, self.before)
+            back.join()
+
+    def carry(self, source, to, before=lambda packet: None):
+        with contextlib.suppress(OSError):  # the other side is gone
+            for packet in iter(lambda: source.recv(1 << 16), b""):
+                before(packet)
+                to.sendall(packet)
+        with contextlib.suppress(OSError):
+            to.shutdown(socket.SHUT_WR)
+
+    def before(self, packet):
+        self.begun = self.begun or b"idle_transaction_timeout" in packet
+        self.left -= self.begun
+        if self.left or not self.begun or self.packet:
+            return
+        self.packet = packet
+        try:
+            self.meanwhile()
+        except Exception as e:
+            self.error = e
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        with contextlib.suppress(OSError):  # if nothing has connected
+            socket.create_connection(("127.0.0.1", self.port)).close()
+        self.listener.close()
+        self.thread.join()
 
 
 class InMariaDB:
@@ -321,24 +371,87 @@ class InMariaDB:
         self.assertIn("no fencing token for", str(caught.exception))
         self.assertEqual(self.balance(id), 10)
 
-    def idle_limit(self, conn):
+    def value(self, conn, query):
         with conn.cursor() as c:
-            c.execute("SELECT @@idle_transaction_timeout")
+            c.execute(query)
             return c.fetchone()[0]
 
-    def test_a_session_may_be_idle_in_the_block_while_the_lease_is_valid(self):
+    def set_idle_limit(self, conn, seconds):
+        with conn.cursor() as c:
+            c.execute(f"SET SESSION idle_transaction_timeout = {seconds}")
+
+    def test_the_session_has_its_own_idle_limit_again(self):
         id, name = self.account(12)
+        held = lease((name, 34))
+        for own in (0, 7, 1000):
+            for how in ("commit", "rollback"):
+                with self.subTest(own=own, how=how), self.connect() as conn:
+                    with self.transaction(conn):
+                        self.set_idle_limit(conn, own)
+                    with contextlib.suppress(ZeroDivisionError):
+                        with fenced(conn, held) as tx:
+                            within = self.idle_limit(tx)
+                            self.write(tx, id, 20 if how == "commit" else 1 / 0)
+                    with self.transaction(conn):
+                        self.assertEqual(self.idle_limit(conn), own)
+                        self.set_idle_limit(conn, 0)
+                    with self.assertRaises(Exception) as caught, self.transaction(conn):
+                        self.write(conn, id, 99)
+                    self.assertIn("no fencing token for", str(caught.exception))
+                    self.assertEqual(within, 7 if own == 7 else 61)
+
+    def test_a_holder_that_is_paused_is_put_out(self):
+        """Wherever it is paused from the limit to the end of its transaction, the next holder gets the rows while it is
+        paused: MariaDB ends its connection."""
+        plans = [(fails, n) for fails in (False, True) for n in range(1, 11)]
+        for i in range(len(plans)):
+            self.succeed(self.account(20 + i)[1], 1)  # so that those below wait for no rows but their own
+        with concurrent.futures.ThreadPoolExecutor(4) as several:
+            packets = list(several.map(lambda i: self.paused(*plans[i], *self.account(20 + i)), range(len(plans))))
+        for fails, end in (False, b"COMMIT"), (True, b"ROLLBACK"):
+            of = [packet for plan, packet in zip(plans, packets) if plan[0] == fails]
+            self.assertTrue(any(end in packet for packet in of if packet), of)
+            self.assertIsNone(of[-1], "the last packet is not known")
+
+    def paused(self, fails, n, id, name):
+        """The packet that the server got late, if there were n."""
+        with Pause(n, lambda: self.succeed(name, 3)) as pause:
+            with self.connect_by(pause.port) as conn, contextlib.suppress(Exception):
+                with fenced(conn, lease((name, 2), validity=1000)) as tx:
+                    self.write(tx, id, 1 / 0 if fails else self.read(tx, id) + 1)
+        self.assertIsNone(pause.error, f"before {pause.packet}")
+        return pause.packet
+
+    def succeed(self, name, token):
+        import pymysql
+
+        with contextlib.closing(pymysql.connect(**mariadb_arguments())) as conn:
+            conn.begin()
+            with conn.cursor() as c:
+                c.execute("SET SESSION innodb_lock_wait_timeout = 8")
+                c.execute("SELECT fencing_claim(%s, %s)", (name, token))
+            conn.commit()
+
+    def test_an_error_of_the_commit_is_the_drivers(self):
+        id, name = self.account(13)
         with self.connect() as conn:
-            held = lease((name, 34))
-            with fenced(conn, held) as tx:
-                within = self.idle_limit(tx)
-                self.write(tx, id, 20)
-            with self.assertRaises(ZeroDivisionError):
-                with fenced(conn, held) as tx:
-                    self.write(tx, id, 1 / 0)
-            self.assertEqual(self.idle_limit(conn), 0)  # the server's default, for whom the connection is next
-        self.assertGreaterEqual(within, held.validity)
-        self.assertLess(within, held.validity + 60)
+            with self.assertRaises(Exception) as caught:
+                with fenced(conn, lease((name, 34))) as tx:
+                    self.write(tx, id, 99)
+                    self.end_connection(self.value(tx, "SELECT CONNECTION_ID()"))
+            error = getattr(caught.exception, "orig", caught.exception)
+            self.assertIn(error.args[0], (2006, 2013), error)  # the server has gone away, or was lost
+        self.assertEqual(self.balance(id), 0)
+
+    def end_connection(self, id):
+        import pymysql
+
+        with contextlib.closing(pymysql.connect(**mariadb_arguments())) as conn:
+            with conn.cursor() as c:
+                c.execute(f"KILL {id}")
+
+    def idle_limit(self, conn):
+        return self.value(conn, "SELECT @@idle_transaction_timeout")
 
     def transaction(self, conn):
         return self.begun(conn)
@@ -350,10 +463,17 @@ class PyMySQL(InMariaDB, Cursors, Guards, unittest.TestCase):
     library = "pymysql"
 
     def connect(self):
-        import contextlib
-        import importlib
+        return self.connect_by(None)
 
-        return contextlib.closing(importlib.import_module(self.library).connect(**mariadb_arguments()))
+    def connect_by(self, port):
+        return contextlib.closing(importlib.import_module(self.library).connect(**mariadb_arguments(port)))
+
+    @contextlib.contextmanager
+    def transaction(self, conn):
+        try:
+            yield
+        finally:
+            conn.rollback()
 
 
 @needs("MySQLdb")
@@ -368,16 +488,38 @@ class SQLAlchemyMariaDB(InMariaDB, SQLAlchemyConnection):
     driver = "mysql+pymysql"
 
     def setUp(self):
+        self.engine = self.engine_of(MARIADB)
+
+    def engine_of(self, url):
         import sqlalchemy
 
-        self.engine = sqlalchemy.create_engine(MARIADB._replace(scheme=self.driver).geturl(), future=self.future)
-        self.addCleanup(self.engine.dispose)
+        engine = sqlalchemy.create_engine(url._replace(scheme=self.driver).geturl(), future=self.future)
+        self.addCleanup(engine.dispose)
+        return engine
+
+    def connect(self):
+        return self.connection_of(self.engine)
+
+    @contextlib.contextmanager
+    def connect_by(self, port):
+        engine = self.engine_of(MARIADB._replace(netloc=MARIADB.netloc.replace(str(MARIADB.port), str(port))))
+        try:
+            with self.connection_of(engine) as conn:
+                yield conn
+        finally:
+            engine.dispose()
+
+    def connection_of(self, engine):
+        return engine.connect()
+
+    def set_idle_limit(self, conn, seconds):
+        self.run_sql(conn, f"SET SESSION idle_transaction_timeout = {seconds}")
 
     def claim(self, conn, name, token):
         self.run_sql(conn, "SELECT fencing_claim(:r, :t)", r=name, t=token)
 
-    def idle_limit(self, conn):
-        return self.run_sql(conn, "SELECT @@idle_transaction_timeout").scalar()
+    def value(self, conn, query):
+        return self.run_sql(conn, query).scalar()
 
 
 @needs("MySQLdb")
@@ -386,10 +528,49 @@ class SQLAlchemySessionMariaDB(SQLAlchemyMariaDB):
     future = True
     driver = "mysql+mysqldb"
 
-    def connect(self):
+    def connection_of(self, engine):
         from sqlalchemy.orm import Session
 
-        return Session(self.engine, future=True)
+        return Session(engine, future=True)
+
+    def test_changes_that_the_commit_sends_are_in_its_transaction(self):
+        """A Session sends what is pending when it commits, and an application may add to that in before_commit."""
+        import sqlalchemy
+        from sqlalchemy.orm import declarative_base
+
+        class Account(declarative_base()):
+            __tablename__ = "accounts"
+            id = sqlalchemy.Column(sqlalchemy.Integer, primary_key=True)
+            balance = sqlalchemy.Column(sqlalchemy.BigInteger)
+
+        (one, first), (two, second), (three, _) = self.account(40), self.account(41), self.account(42)
+
+        def deposit(session, *ids):
+            for id in ids:
+                session.get(Account, id).balance += 10
+
+        with self.connect() as session:
+            sqlalchemy.event.listen(session, "before_commit", lambda session: deposit(session, two))
+            with fenced(session, lease((first, 1), (second, 1))):
+                deposit(session, one)
+            with self.assertRaises(RefusedError) as caught:
+                with fenced(session, lease((first, 2), (second, 2))):
+                    deposit(session, one, three)
+            self.assertEqual(caught.exception.kind, "token-required")
+        self.assertEqual([self.balance(id) for id in (one, two, three)], [10, 10, 0])
+
+    def test_a_transaction_in_two_phases(self):
+        from sqlalchemy.orm import Session
+
+        id, name = self.account(43)
+        for amount in 10, 0:
+            with Session(self.engine, future=True, twophase=True) as session, contextlib.suppress(ZeroDivisionError):
+                with fenced(session, lease((name, 1))) as tx:
+                    self.write(tx, id, 100 / amount)
+            with self.connect() as conn:
+                self.assertEqual(self.idle_limit(conn), 0)
+                self.assertEqual(self.value(conn, "SELECT @fencing_claimer IS NULL"), 1)
+        self.assertEqual(self.balance(id), 10)
 
 
 @needs("MySQLdb")
@@ -402,11 +583,57 @@ class DjangoMariaDB(InMariaDB, Django):
         return MySQLdb.connect(**mariadb_arguments())
 
     def connect(self):
-        import contextlib
-
         from django.db import connections
 
         return contextlib.nullcontext(connections["mariadb"])
+
+    @contextlib.contextmanager
+    def connect_by(self, port):
+        from django.db import connections
+
+        alias = f"mariadb-{port}"
+        conn = connections[alias] = connections["mariadb"].copy(alias)
+        conn.settings_dict["PORT"] = port
+        try:
+            yield conn
+        finally:
+            conn.close()
+            del connections[alias]
+
+    def test_the_transaction_of_a_test_case_is_not_committed(self):
+        import django.test
+
+        id, name = self.account(14)
+        outer = self
+
+        class Application(django.test.TestCase):
+            databases = {"mariadb"}
+
+            def test(self):
+                for amount in 10, 0:
+                    with outer.connect() as conn, contextlib.suppress(ZeroDivisionError):
+                        with fenced(conn, lease((name, 1))):
+                            outer.write(conn, id, 10 // amount)
+                with outer.assertRaisesRegex(Exception, "no fencing token for"):
+                    outer.write(conn, id, 2)
+                outer.assertEqual(outer.idle_limit(conn), 0)
+
+        result = unittest.TestResult()
+        unittest.defaultTestLoader.loadTestsFromTestCase(Application).run(result)
+        self.assertEqual((result.testsRun, result.errors, result.failures), (1, [], []))
+        self.assertEqual(self.balance(id), 0)
+
+    def test_a_block_that_is_to_be_rolled_back_is(self):
+        from django.db import transaction
+
+        id, name = self.account(15)
+        with self.connect() as conn:
+            with fenced(conn, lease((name, 1))):
+                self.write(conn, id, 10)
+                transaction.set_rollback(True, using="mariadb")
+            with self.assertRaisesRegex(Exception, "no fencing token for"), self.transaction(conn):
+                self.write(conn, id, 10)
+        self.assertEqual(self.balance(id), 0)
 
     def begun(self, conn):
         from django.db import transaction

@@ -51,7 +51,7 @@ def fenced(conn: Any, lease: LeaseView) -> Iterator[Any]:
 
     In Postgres the transaction's lock_timeout is the validity that the lease had at the beginning, and its
     idle_in_transaction_session_timeout is a second more. In MariaDB the claim waits for at most that validity. The
-    session's idle_transaction_timeout is a second more until the block ends, and then the server's default.
+    session's idle_transaction_timeout is at most a second more until the transaction has ended, and then what it was.
 
     Other errors come unchanged from the driver. SQLSTATE 40001, 40P01 and 55P03, and MariaDB's 1020, 1205 and 1213,
     may be repeated while the lease is held. After an error of the commit itself the transaction may have taken
@@ -60,20 +60,12 @@ def fenced(conn: Any, lease: LeaseView) -> Iterator[Any]:
     begin, execute, guard = _adapter(conn)
     try:
         with begin():
-            try:
-                if guard.limit:
-                    execute(guard.limit(lease), [])
-                for part in lease.parts:
-                    execute(*guard.claim(part, lease))
-                yield conn
-                if guard.forget:
-                    execute(guard.forget, [])
-                lease.check()
-            except BaseException:
-                if guard.forget:
-                    with contextlib.suppress(Exception):  # the connection may be lost
-                        execute(guard.forget, [])
-                raise
+            if guard.limit:
+                execute(guard.limit(lease), [])
+            for part in lease.parts:
+                execute(*guard.claim(part, lease))
+            yield conn
+            lease.check()
     except Exception as e:
         _translate(e, lease)
         raise
@@ -92,18 +84,11 @@ async def afenced(conn: Any, lease: LeaseView) -> AsyncIterator[Any]:
                 for part in lease.parts:
                     await execute(*guard.claim(part, lease))
                 yield conn
-                if guard.forget:
-                    await execute(guard.forget, [])
                 lease.check()
             except asyncio.CancelledError:
                 # A cancelled statement may still run. Its transaction must not stay open.
                 if getattr(getattr(conn, "info", None), "transaction_status", 0) == _ACTIVE:
                     await conn.close()
-                raise
-            except Exception:
-                if guard.forget:
-                    with contextlib.suppress(Exception):  # the connection may be lost
-                        await execute(guard.forget, [])
                 raise
     except Exception as e:
         _translate(e, lease)
@@ -115,12 +100,11 @@ Execute = Callable[[str, List[Any]], Any]
 
 
 class _Guard(NamedTuple):
-    """The SQL for one kind of database: how to claim, how to limit the session's idle time before that (None if the
-    claim does it), and how to undo both on the connection at the end ("" if that is not needed)."""
+    """The SQL for one kind of database: how to claim, and how to limit the session's idle time before that (None if
+    the claim does it)."""
 
     claim: Callable[[Part, LeaseView], Tuple[str, List[Any]]]
     limit: Optional[Callable[[LeaseView], str]]
-    forget: str
 
 
 def _claim_in_postgres(part: Part, lease: LeaseView) -> Tuple[str, List[Any]]:
@@ -142,12 +126,36 @@ def _claim_in_mariadb(part: Part, lease: LeaseView) -> Tuple[str, List[Any]]:
 
 def _limit_in_mariadb(lease: LeaseView) -> str:
     """Limits the idle time, so that a holder that hangs in its transaction does not block the next holder. The limit
-    is a second longer than the validity, as in Postgres."""
-    return f"SET SESSION idle_transaction_timeout = {max(1, math.ceil(lease.validity)) + 1}"
+    is a second longer than the validity, as in Postgres. A shorter limit of the session stays."""
+    seconds = max(1, math.ceil(lease.validity)) + 1
+    limit = f"IF(@@idle_transaction_timeout BETWEEN 1 AND {seconds}, @@idle_transaction_timeout, {seconds})"
+    return f"SET @fencing_idle = @@idle_transaction_timeout, SESSION idle_transaction_timeout = {limit}"
 
 
-_POSTGRES = _Guard(_claim_in_postgres, None, "")  # the claim sets the limits, for its transaction only
-_MARIADB = _Guard(_claim_in_mariadb, _limit_in_mariadb, "SET @fencing_claimer = NULL, SESSION idle_transaction_timeout = DEFAULT")
+_FORGET = "SET @fencing_claimer = NULL, SESSION idle_transaction_timeout = IFNULL(@fencing_idle, @@idle_transaction_timeout), @fencing_idle = NULL"
+
+
+def _ending(how: str) -> str:
+    """Ends MariaDB's transaction by COMMIT or ROLLBACK, and then takes the claim and the limit from the connection. It
+    is one statement, because the server carries it out to its end even if the holder is paused. A holder that was
+    paused between two would keep the rows without a limit, or leave its claim to the connection's next user."""
+    return f"BEGIN NOT ATOMIC {how}; {_FORGET}; END"
+
+
+def _or_discard(roll_back: Callable[[], Any], discard: Callable[[], Any]) -> None:
+    """Rolls back after an error, which comes first: this raises no other. A connection that cannot be rolled back is
+    discarded, so that its claim is not left to its next user."""
+    try:
+        roll_back()
+    except BaseException as e:
+        with contextlib.suppress(Exception):
+            discard()
+        if not isinstance(e, Exception):
+            raise
+
+
+_POSTGRES = _Guard(_claim_in_postgres, None)  # the claim sets the limits, for its transaction only
+_MARIADB = _Guard(_claim_in_mariadb, _limit_in_mariadb)
 
 
 def _of(kind: str) -> _Guard:
@@ -189,15 +197,19 @@ def _psycopg2(conn: Any) -> Adapted:
 def _mysql(conn: Any) -> Adapted:
     execute = _with_cursor(conn)
 
+    def end(how: str) -> None:
+        execute(_ending(how), [])
+
     @contextlib.contextmanager
     def transaction() -> Iterator[None]:
         conn.begin()
         try:
             yield
+            end("COMMIT")
         except BaseException:
-            conn.rollback()
+            # To close the connection here would have its owner's close() fail.
+            _or_discard(lambda: end("ROLLBACK"), lambda: execute("KILL CONNECTION_ID()", []))
             raise
-        conn.commit()
 
     (busy,) = execute("SELECT @@in_transaction", [])
     return transaction, execute, not busy, _MARIADB
@@ -205,13 +217,71 @@ def _mysql(conn: Any) -> Adapted:
 
 def _sqlalchemy(conn: Any) -> Adapted:
     text = importlib.import_module("sqlalchemy").text
+    begin = conn.begin
 
     def execute(sql: str, values: List[Any]) -> Any:
         names = [f"v{i}" for i in range(len(values))]
         return conn.execute(text(sql % tuple(f":{n}" for n in names)), dict(zip(names, values)))
 
     dialect = getattr(conn, "dialect", None) or conn.get_bind().dialect
-    return conn.begin, execute, not conn.in_transaction(), _of(dialect.name)
+    guard = _of(dialect.name)
+    if guard is _MARIADB:
+        begin = lambda: (_async_in_sqlalchemy if hasattr(conn, "run_sync") else _in_sqlalchemy)(conn)  # noqa: E731
+    return begin, execute, not conn.in_transaction(), guard
+
+
+@contextlib.contextmanager
+def _in_sqlalchemy(conn: Any) -> Iterator[None]:
+    """A transaction in MariaDB."""
+    with contextlib.ExitStack() as ended:
+        with conn.begin():
+            ended.callback(_end_at_the_end(conn))
+            yield
+
+
+@contextlib.asynccontextmanager
+async def _async_in_sqlalchemy(conn: Any) -> AsyncIterator[None]:
+    with contextlib.ExitStack() as ended:
+        async with conn.begin():
+            ended.callback(await conn.run_sync(_end_at_the_end))
+            yield
+
+
+def _end_at_the_end(conn: Any) -> Callable[[], None]:
+    """Has SQLAlchemy run ``_ending`` where it is about to end the transaction: a Session has sent its changes by then,
+    and still has its connection. Returns how to undo that."""
+    sqlalchemy = importlib.import_module("sqlalchemy")
+    connection = conn if isinstance(conn, sqlalchemy.engine.Connection) else conn.connection()
+
+    def raw(sql: str) -> None:
+        with contextlib.closing(connection.connection.cursor()) as cursor:
+            cursor.execute(sql)
+
+    def roll_back() -> None:
+        _or_discard(lambda: raw(_ending("ROLLBACK")), connection.invalidate)
+
+    def commit(_: Any) -> None:
+        try:
+            connection.exec_driver_sql(_ending("COMMIT"))
+        except BaseException:
+            roll_back()
+            raise
+
+    events: Dict[str, Callable[..., Any]] = {
+        "commit": commit,
+        "rollback": lambda _: roll_back(),
+        # A prepared transaction keeps its rows without its connection, so there is no limit to restore too early.
+        "prepare_twophase": lambda _, xid: connection.exec_driver_sql(_FORGET),
+        "rollback_twophase": lambda _, xid, prepared: _or_discard(lambda: raw(_FORGET), connection.invalidate),
+    }
+    for name, function in events.items():
+        sqlalchemy.event.listen(connection, name, function)
+
+    def undo() -> None:
+        for name, function in events.items():
+            sqlalchemy.event.remove(connection, name, function)
+
+    return undo
 
 
 def _asyncpg(conn: Any) -> Adapted:
@@ -225,7 +295,29 @@ def _asyncpg(conn: Any) -> Adapted:
 def _django(conn: Any) -> Adapted:
     atomic = importlib.import_module("django.db.transaction").atomic
     begin = lambda: atomic(using=conn.alias, durable=True)  # noqa: E731 - durable refuses a transaction around it
-    return begin, _with_cursor(conn), True, _of(conn.vendor)
+    guard = _of(conn.vendor)
+    if guard is _MARIADB:
+        return lambda: _in_django(conn, begin), _with_cursor(conn), True, guard
+    return begin, _with_cursor(conn), True, guard
+
+
+@contextlib.contextmanager
+def _in_django(conn: Any, begin: Begin) -> Iterator[None]:
+    """A transaction in MariaDB."""
+    ours = not conn.in_atomic_block  # otherwise it is that of a TestCase of Django, which ends it
+
+    def end(how: str) -> None:
+        # Django's own cursor would refuse it after an error in a block within.
+        with conn.wrap_database_errors, conn.connection.cursor() as cursor:
+            cursor.execute(_ending(how) if ours else _FORGET)
+
+    with begin():
+        try:
+            yield
+            end("ROLLBACK" if conn.needs_rollback else "COMMIT")
+        except BaseException:
+            _or_discard(lambda: end("ROLLBACK"), conn.close)
+            raise
 
 
 _ADAPTERS = {"asyncpg": _asyncpg, "psycopg": _psycopg, "psycopg2": _psycopg2, "pymysql": _mysql, "MySQLdb": _mysql, "sqlalchemy": _sqlalchemy, "django": _django}
