@@ -406,7 +406,7 @@ class InMariaDB:
         plans = [(fails, n) for fails in (False, True) for n in range(1, 11)]
         for i in range(len(plans)):
             self.succeed(self.account(20 + i)[1], 1)  # so that those below wait for no rows but their own
-        with concurrent.futures.ThreadPoolExecutor(4) as several:
+        with concurrent.futures.ThreadPoolExecutor(10) as several:
             packets = list(several.map(lambda i: self.paused(*plans[i], *self.account(20 + i)), range(len(plans))))
         for fails, end in (False, b"COMMIT"), (True, b"ROLLBACK"):
             of = [packet for plan, packet in zip(plans, packets) if plan[0] == fails]
@@ -417,7 +417,7 @@ class InMariaDB:
         """The packet that the server got late, if there were n."""
         with Pause(n, lambda: self.succeed(name, 3)) as pause:
             with self.connect_by(pause.port) as conn, contextlib.suppress(Exception):
-                with fenced(conn, lease((name, 2), validity=1000)) as tx:
+                with fenced(conn, lease((name, 2), validity=2000)) as tx:
                     self.write(tx, id, 1 / 0 if fails else self.read(tx, id) + 1)
         self.assertIsNone(pause.error, f"before {pause.packet}")
         return pause.packet

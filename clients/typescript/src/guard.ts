@@ -53,7 +53,7 @@ type Work<C, T> = (client: C) => Promise<T> | T;
  *
  * In Postgres the transaction's lock_timeout is what the lease was valid for when it began, and its
  * idle_in_transaction_session_timeout a second more; in MariaDB the claim waits no longer than that, and idle_transaction_timeout
- * is a second more, and the server's default again afterwards. So a holder that is paused in its transaction does not keep the next one waiting. */
+ * is at most a second more until the transaction has ended, and then what it was. So a holder that is paused in its transaction does not keep the next one waiting. */
 export function fenced<C extends PgClient, T>(db: PgPool<C>, lease: Lease, work: Work<C, T>): Promise<T>;
 export function fenced<C extends MysqlConnection, T>(db: MysqlPool<C>, lease: Lease, work: Work<C, T>): Promise<T>;
 export function fenced<C extends MysqlConnection, T>(db: MysqlCallbackPool<C>, lease: Lease, work: Work<C, T>): Promise<T>;
@@ -159,10 +159,12 @@ function advice(lease: Lease): string {
 
 /** How a kind of database claims. */
 interface Claims {
-  begin(client: any, lease: Lease): Promise<void>;
+  begin(client: any): Promise<void>;
+  /** Limits how long the connection may be idle in the transaction, if the claim does not. */
+  limit?(client: any, lease: Lease): Promise<unknown>;
   claim(client: any, part: Part, lease: Lease): Promise<unknown>;
   run(client: any, sql: string): Promise<unknown>;
-  /** Takes the claim, and what begin set, from the connection before the commit. */
+  /** Takes the claim and the limit from the connection, after the transaction. */
   readonly forget?: string;
 }
 
@@ -203,21 +205,24 @@ function promises(db: object): boolean {
   return 'Promise' in db;
 }
 
-/** Tells through `ended` that the client is in no transaction any more. */
+/** Tells through `ended` that the client is in no transaction any more, and has no claim. */
 async function transaction<C extends object, T>(claims: Claims, client: C, lease: Lease, work: Work<C, T>, ended: () => void): Promise<T> {
-  await claims.begin(client, lease);
+  await claims.begin(client);
+  // Not before the end of the transaction: a holder that is paused between the two would keep the rows for as long as its pause lasts.
+  const forget = async () => void (claims.forget && (await claims.run(client, claims.forget)));
+  let value: T;
   try {
+    await claims.limit?.(client, lease);
     for (const part of lease.parts) await claims.claim(client, part, lease);
-    const value = await work(client);
+    value = await work(client);
     lease.check();
-    if (claims.forget) await claims.run(client, claims.forget);
     await claims.run(client, 'COMMIT');
-    ended();
-    return value;
   } catch (error) {
-    await claims.run(client, 'ROLLBACK').then(() => claims.forget && claims.run(client, claims.forget)).then(ended, () => {});
+    await claims.run(client, 'ROLLBACK').then(forget).then(ended, () => {});
     throw error instanceof LeaseLost ? error : guardError(error, lease);
   }
+  await forget().then(ended, () => {}); // it has committed, whatever becomes of the connection
+  return value;
 }
 
 const IN_TRANSACTION = '25001'; // active_sql_transaction
@@ -259,13 +264,19 @@ const inPostgres: Claims = {
 };
 
 const inMariadb: Claims & { rows(client: MysqlConnection, sql: string, values?: unknown[]): Promise<unknown> } = {
-  forget: 'SET @fencing_claimer = NULL, SESSION idle_transaction_timeout = DEFAULT',
+  forget: 'SET @fencing_claimer = NULL, SESSION idle_transaction_timeout = IFNULL(@fencing_idle, @@idle_transaction_timeout), @fencing_idle = NULL',
 
-  async begin(client: MysqlConnection, lease: Lease): Promise<void> {
+  async begin(client: MysqlConnection): Promise<void> {
     const [row] = (await this.rows(client, 'SELECT @@in_transaction AS busy')) as { busy: number }[];
     if (row?.busy) inside();
-    await this.run(client, `SET SESSION idle_transaction_timeout = ${Math.max(1, Math.ceil((lease.validity + IDLE_GRACE) / 1000))}`);
     await this.run(client, 'START TRANSACTION');
+  },
+
+  /** A shorter limit of the session stays. */
+  limit(client: MysqlConnection, lease: Lease): Promise<unknown> {
+    const seconds = Math.max(1, Math.ceil((lease.validity + IDLE_GRACE) / 1000));
+    const limit = `IF(@@idle_transaction_timeout BETWEEN 1 AND ${seconds}, @@idle_transaction_timeout, ${seconds})`;
+    return this.run(client, `SET @fencing_idle = @@idle_transaction_timeout, SESSION idle_transaction_timeout = ${limit}`);
   },
 
   claim(client: MysqlConnection, part: Part, lease: Lease): Promise<unknown> {

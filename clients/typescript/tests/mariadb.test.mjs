@@ -1,6 +1,7 @@
 // The guard's helper on a real MariaDB, MARIADB_URL, whose accounts are protected; mysql, and mysql2 if it is there, are found by NODE_PATH.
 import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
+import net from 'node:net';
 import { after, test } from 'node:test';
 
 import { Client, fenced, guardError, LeaseLost, Refused, StaleToken } from '../dist/index.mjs';
@@ -48,8 +49,61 @@ const rows = async (c, sql, values = []) => (c.Promise ? (await c.query(sql, val
 const set = (c, id, to) => rows(c, 'UPDATE accounts SET balance = ? WHERE id = ?', [to, id]);
 const balance = async (id) => Number((await rows(pools.mysql, 'SELECT balance FROM accounts WHERE id = ?', [id]))[0].balance);
 
+/** A way to MariaDB for one connection, whose holder is paused before the server gets its packet number n from the one that
+ * begins the transaction. `meanwhile` runs in that pause. */
+async function pausing(n, meanwhile) {
+  const pause = { packet: undefined, error: undefined };
+  let left = n;
+  let begun = false;
+  const server = net.createServer((holder) => {
+    const maria = net.connect(config.port, config.host);
+    for (const [one, other] of [[holder, maria], [maria, holder]]) one.on('error', () => {}).on('close', () => other.destroy());
+    maria.pipe(holder);
+    holder.on('data', async (packet) => {
+      begun ||= packet.includes('START TRANSACTION');
+      if (begun && --left === 0) {
+        pause.packet = packet.toString('latin1', 5);
+        await meanwhile().catch((e) => (pause.error = e));
+      }
+      if (!maria.destroyed) maria.write(packet);
+    });
+  });
+  await new Promise((done) => server.listen(0, '127.0.0.1', done));
+  return Object.assign(pause, { port: server.address().port, close: () => server.close() });
+}
+
+const claim = (id, token) => rows(pools.mysql, 'SET STATEMENT innodb_lock_wait_timeout = 8 FOR SELECT fencing_claim(?, ?)', [`accounts/${id}`, token]);
+
+/** Runs holders that are each paused before another of their packets. Returns the packets. */
+async function paused(wrapped, first, fails) {
+  const plans = [];
+  for (let n = 1; n <= 8; n++) {
+    const id = first + n;
+    await claim(id, 1); // so that those below wait for no rows but their own
+    plans.push({ id, pause: await pausing(n, () => claim(id, 3)) });
+  }
+  const running = [];
+  for (const { id, pause } of plans) {
+    const held = await leaseOf({ [`accounts/${id}`]: 2 }, 2000);
+    const pool = mysql.createPool({ ...config, port: pause.port });
+    running.push(fenced(wrapped ? promised(pool) : pool, held, async (c) => { await set(c, id, 1); if (fails) throw new RangeError('mine'); }).catch(() => {}).then(() => pool.end(pause.close)));
+  }
+  await Promise.all(running);
+  for (const { pause } of plans) assert.equal(pause.error, undefined, `before ${pause.packet}`);
+  return plans.map(({ pause }) => pause.packet);
+}
+
 let token = 0;
+let first = 0;
 for (const [name, pool] of Object.entries(pools)) {
+  test(`${name}: a holder that is paused before any packet of its transaction does not keep its successor from the rows`, async () => {
+    first += 100; // accounts of its own
+    const [commits, rollbacks] = [await paused(name !== 'mysql', first, false), await paused(name !== 'mysql', first + 20, true)];
+    assert.ok(commits.includes('COMMIT'), String(commits));
+    assert.ok(rollbacks.includes('ROLLBACK'), String(rollbacks));
+    assert.deepEqual([commits.at(-1), rollbacks.at(-1)], [undefined, undefined], 'there are more packets');
+  });
+
   test(`${name}: a deposit under tokens, and a stale one`, async () => {
     token += 10;
     assert.equal(await fenced(pool, await leaseOf({ 'accounts/1': token, 'accounts/2': token }), async (c) => { await set(c, 1, token); await set(c, 2, token); return 'done'; }), 'done');
@@ -60,12 +114,18 @@ for (const [name, pool] of Object.entries(pools)) {
 
   test(`${name}: a connection that is idle when its lease is over is ended, and the pool gets it back as it was`, async () => {
     token += 10;
-    const timeout = async (c) => (await rows(c, 'SELECT @@SESSION.idle_transaction_timeout AS s, @@GLOBAL.idle_transaction_timeout AS g'))[0];
+    const timeout = async (c) => (await rows(c, 'SELECT @@SESSION.idle_transaction_timeout AS s'))[0].s;
     const kept = await new Promise((ok, no) => (pool.Promise ? pool.getConnection().then(ok, no) : pool.getConnection((e, c) => (e ? no(e) : ok(c)))));
-    const inside = await fenced(kept, await leaseOf({ 'accounts/7': token }, 8000), (c) => timeout(c));
-    assert.ok(inside.s >= 2 && inside.s <= 9, String(inside.s));
-    const after = await timeout(kept);
-    assert.equal(after.s, after.g);
+    for (const own of [0, 1, 1000]) {
+      for (const fails of [false, true]) {
+        await rows(kept, `SET SESSION idle_transaction_timeout = ${own}`);
+        let inside;
+        await fenced(kept, await leaseOf({ 'accounts/7': token }, 8000), async (c) => { inside = await timeout(c); if (fails) throw new RangeError('mine'); }).catch((e) => assert.match(e.message, /mine/));
+        assert.ok(own === 1 ? inside === 1 : inside >= 2 && inside <= 9, String(inside));
+        assert.equal(await timeout(kept), own);
+      }
+    }
+    await rows(kept, 'SET SESSION idle_transaction_timeout = DEFAULT');
     kept.release();
   });
 
@@ -92,6 +152,18 @@ for (const [name, pool] of Object.entries(pools)) {
     c.release();
   });
 }
+
+test('a connection that cannot forget its claim is destroyed, and what it has committed is the result', async () => {
+  let destroyed = 0;
+  const getConnection = (done) => pools.mysql.getConnection((error, c) => {
+    const query = (sql, values, f) => c.query(sql.startsWith('SET @fencing_claimer') ? 'SELECT nothing' : sql, values, f);
+    done(error, { beginTransaction() {}, query, release: () => assert.fail('it was given back'), destroy: () => { destroyed++; c.destroy(); } });
+  });
+  assert.equal(await fenced({ getConnection }, await leaseOf({ 'accounts/8': 1 }), async (c) => { await set(c, 8, 5); return 'done'; }), 'done');
+  await assert.rejects(fenced({ getConnection }, await leaseOf({ 'accounts/8': 1 }), () => { throw new RangeError('mine'); }), /mine/);
+  assert.equal(destroyed, 2);
+  assert.equal(await balance(8), 5);
+});
 
 test('a database without a guard says what to do, and other errors stay', async () => {
   const lease = await leaseOf({ 'accounts/1': 1 });

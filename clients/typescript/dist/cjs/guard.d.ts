@@ -44,7 +44,7 @@ declare type Work<C, T> = (client: C) => Promise<T> | T;
  *
  * In Postgres the transaction's lock_timeout is what the lease was valid for when it began, and its
  * idle_in_transaction_session_timeout a second more; in MariaDB the claim waits no longer than that, and idle_transaction_timeout
- * is a second more, and the server's default again afterwards. So a holder that is paused in its transaction does not keep the next one waiting. */
+ * is at most a second more until the transaction has ended, and then what it was. So a holder that is paused in its transaction does not keep the next one waiting. */
 export declare function fenced<C extends PgClient, T>(db: PgPool<C>, lease: Lease, work: Work<C, T>): Promise<T>;
 export declare function fenced<C extends MysqlConnection, T>(db: MysqlPool<C>, lease: Lease, work: Work<C, T>): Promise<T>;
 export declare function fenced<C extends MysqlConnection, T>(db: MysqlCallbackPool<C>, lease: Lease, work: Work<C, T>): Promise<T>;

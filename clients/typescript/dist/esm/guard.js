@@ -120,24 +120,26 @@ async function fromMysqlPool(pool) {
 function promises(db) {
     return 'Promise' in db;
 }
-/** Tells through `ended` that the client is in no transaction any more. */
+/** Tells through `ended` that the client is in no transaction any more, and has no claim. */
 async function transaction(claims, client, lease, work, ended) {
-    await claims.begin(client, lease);
+    await claims.begin(client);
+    // Not before the end of the transaction: a holder that is paused between the two would keep the rows for as long as its pause lasts.
+    const forget = async () => void (claims.forget && (await claims.run(client, claims.forget)));
+    let value;
     try {
+        await claims.limit?.(client, lease);
         for (const part of lease.parts)
             await claims.claim(client, part, lease);
-        const value = await work(client);
+        value = await work(client);
         lease.check();
-        if (claims.forget)
-            await claims.run(client, claims.forget);
         await claims.run(client, 'COMMIT');
-        ended();
-        return value;
     }
     catch (error) {
-        await claims.run(client, 'ROLLBACK').then(() => claims.forget && claims.run(client, claims.forget)).then(ended, () => { });
+        await claims.run(client, 'ROLLBACK').then(forget).then(ended, () => { });
         throw error instanceof LeaseLost ? error : guardError(error, lease);
     }
+    await forget().then(ended, () => { }); // it has committed, whatever becomes of the connection
+    return value;
 }
 const IN_TRANSACTION = '25001'; // active_sql_transaction
 function inside() {
@@ -174,13 +176,18 @@ const inPostgres = {
     run: (client, sql) => client.query(sql),
 };
 const inMariadb = {
-    forget: 'SET @fencing_claimer = NULL, SESSION idle_transaction_timeout = DEFAULT',
-    async begin(client, lease) {
+    forget: 'SET @fencing_claimer = NULL, SESSION idle_transaction_timeout = IFNULL(@fencing_idle, @@idle_transaction_timeout), @fencing_idle = NULL',
+    async begin(client) {
         const [row] = (await this.rows(client, 'SELECT @@in_transaction AS busy'));
         if (row?.busy)
             inside();
-        await this.run(client, `SET SESSION idle_transaction_timeout = ${Math.max(1, Math.ceil((lease.validity + IDLE_GRACE) / 1000))}`);
         await this.run(client, 'START TRANSACTION');
+    },
+    /** A shorter limit of the session stays. */
+    limit(client, lease) {
+        const seconds = Math.max(1, Math.ceil((lease.validity + IDLE_GRACE) / 1000));
+        const limit = `IF(@@idle_transaction_timeout BETWEEN 1 AND ${seconds}, @@idle_transaction_timeout, ${seconds})`;
+        return this.run(client, `SET @fencing_idle = @@idle_transaction_timeout, SESSION idle_transaction_timeout = ${limit}`);
     },
     claim(client, part, lease) {
         const seconds = Math.max(1, Math.ceil(lease.validity / 1000));
