@@ -43,6 +43,7 @@ public final class Fenced {
     private static final int STALE_IN_MARIADB = 31001;
     private static final String WAITED_TOO_LONG = "55P03"; // lock_not_available
     private static final Set<Integer> WAITED_TOO_LONG_IN_MARIADB = Set.of(1205, 1969); // innodb_lock_wait_timeout, max_statement_time
+    private static final String FORGET = "SET @fencing_claimer = NULL, SESSION idle_transaction_timeout = IFNULL(@fencing_idle, @@idle_transaction_timeout), @fencing_idle = NULL";
     private static final Pattern SAID = Pattern.compile("stale fencing token for '(.*)': presented (\\d+), highest seen (\\d+)", Pattern.DOTALL);
 
     private Fenced() {}
@@ -83,14 +84,28 @@ public final class Fenced {
         }
     }
 
-    /** What the work returned or threw comes first. A connection that cannot end its transaction is closed: autocommit would commit it. */
+    /**
+     * Undoes on the connection what the claim and the limit have set. That is after the end of the transaction: a holder that is paused between the two
+     * would keep the rows for as long as its pause lasts. What the work returned or threw comes first. A connection that cannot end its transaction is
+     * closed: autocommit would commit it.
+     */
     private static void end(Connection connection, boolean committed) throws SQLException {
         try {
             if (!committed) connection.rollback();
-            if (isMariaDb(connection)) execute(connection, "SET @fencing_claimer = NULL, SESSION idle_transaction_timeout = @fencing_idle");
+            if (isMariaDb(connection)) execute(connection, FORGET);
             connection.setAutoCommit(true);
         } catch (SQLException e) {
+            discard(connection);
+        }
+    }
+
+    /** A pool would give a connection that is only closed to its next user. */
+    private static void discard(Connection connection) {
+        try {
+            connection.abort(Runnable::run);
             connection.close();
+        } catch (SQLException e) {
+            // it is of no use already
         }
     }
 

@@ -17,10 +17,15 @@ final class Databases {
 
     /** A URL as JDBC has it: DATABASE_URL's, or MARIADB_URL's. */
     static DataSource of(String variable) {
+        return of(variable, -1);
+    }
+
+    /** The same at another port of this machine, if it is not negative. */
+    static DataSource of(String variable, int port) {
         URI url = URI.create(System.getenv(variable));
         String kind = url.getScheme().startsWith("postgres") ? "postgresql" : "mariadb";
         String[] user = (url.getUserInfo() + ":").split(":");
-        String host = url.getHost() + (url.getPort() < 0 ? "" : ":" + url.getPort());
+        String host = port >= 0 ? "127.0.0.1:" + port : url.getHost() + (url.getPort() < 0 ? "" : ":" + url.getPort());
         return new Plain("jdbc:" + kind + "://" + host + url.getPath(), user[0], user.length > 1 ? user[1] : "");
     }
 

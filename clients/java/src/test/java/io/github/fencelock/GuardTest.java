@@ -5,16 +5,22 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assertions.fail;
 
+import java.lang.reflect.Proxy;
+import java.net.URI;
 import java.sql.Connection;
 import java.sql.PreparedStatement;
 import java.sql.ResultSet;
 import java.sql.SQLException;
 import java.sql.Statement;
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.FutureTask;
+import java.util.concurrent.atomic.AtomicInteger;
 import javax.sql.DataSource;
 import org.junit.jupiter.api.Nested;
 import org.junit.jupiter.api.Test;
@@ -69,6 +75,53 @@ class GuardTest {
                 connection.setAutoCommit(false);
                 assertEquals(31002, assertThrows(SQLException.class, () -> write(connection, 14, 99)).getErrorCode());
                 connection.rollback();
+            }
+        }
+
+        /** It is paused before each of its packets in turn, from the limit to the end. */
+        @Test
+        void aHolderThatIsPausedBeforeAnyPacketKeepsNoSuccessorFromItsRows() throws Exception {
+            for (boolean fails : new boolean[] {false, true}) {
+                List<String> packets = new ArrayList<>();
+                for (int n = 1; n == 1 || packets.get(n - 2) != null; n++) packets.add(paused(fails, n));
+                String end = fails ? "ROLLBACK" : "COMMIT";
+                assertTrue(packets.stream().anyMatch(packet -> packet != null && packet.toUpperCase(Locale.ROOT).contains(end)), packets::toString);
+            }
+        }
+
+        private static String paused(boolean fails, int n) throws Exception {
+            URI url = URI.create(System.getenv("MARIADB_URL"));
+            long token = System.nanoTime();
+            try (Pause pause = new Pause(url.getHost(), url.getPort(), n, () -> Fenced.<Void, RuntimeException>run(Databases.of("MARIADB_URL"), Databases.lease(8_000, Map.of(name(16), token + 1)), tx -> null))) {
+                Exception ended = null;
+                try {
+                    Fenced.<Void, RuntimeException>run(Databases.of("MARIADB_URL", pause.port()), Databases.lease(60_000, 1000, Map.of(name(16), token)), tx -> {
+                        write(tx, 16, token);
+                        if (fails) throw new ArithmeticException();
+                        return null;
+                    });
+                } catch (SQLException | StaleTokenException | ArithmeticException e) {
+                    ended = e;
+                }
+                String packet = pause.packet();
+                if (packet == null) assertEquals(fails, ended instanceof ArithmeticException, String.valueOf(ended));
+                return packet;
+            }
+        }
+
+        /** A pool's connection that is only closed would be its next user's, with the claim. */
+        @Test
+        void aConnectionThatCannotForgetIsAborted() throws Exception {
+            try (Connection real = source.getConnection()) {
+                AtomicInteger aborted = new AtomicInteger();
+                Connection connection = (Connection) Proxy.newProxyInstance(getClass().getClassLoader(), new Class<?>[] {Connection.class}, (self, method, args) -> {
+                    if (method.getName().equals("setAutoCommit") && args[0].equals(true)) throw new SQLException("mine");
+                    if (method.getName().equals("abort")) aborted.incrementAndGet();
+                    return method.invoke(real, args);
+                });
+                assertEquals("done", Fenced.<String, RuntimeException>run(connection, Databases.lease(name(17), 1), tx -> "done"));
+                assertEquals(1, aborted.get());
+                assertTrue(real.isClosed());
             }
         }
 
