@@ -118,6 +118,9 @@ site: ## build the documentation's site into dist/site, with Hugo (apt-get insta
 pictures: ## take the pictures in docs/images again, from the tests of the console
 	TESTENV_TIER=verify FENCELOCK_TEST_PICTURES=$(CURDIR)/docs/images $(GO) test ./cmd/fencelock -run '^TestConsole(Pictures|Race)$$' -count=1
 
+recording: ## record the race of the documentation's site again, from a run of fencelock demo
+	FENCELOCK_TEST_RECORDING=$(CURDIR)/site/data/race.json $(GO) test ./cmd/fencelock -run '^TestDemoEmbedded$$' -count=1
+
 release: ## archives, deb, rpm, SBOMs, checksums and an image of the commit that is checked out, into dist/
 	release/build.sh
 

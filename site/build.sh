@@ -29,9 +29,9 @@ for page in bench/README.md chaos/README.md internal/sim/README.md internal/sim/
 	cp "$page" "$work/content/$page"
 done
 cp -R docs/images "$work/static/docs/"
-# The race of the console: its clients, its drawing and its looks.
+# The race: its story, its drawing and its looks are the console's; data/race.json is the recording.
 mkdir -p "$work/static/console"
-for file in race.js race-client.js words.js api.js console.css; do
+for file in race-story.js race-view.js console.css; do
 	cp "api/console/static/$file" "$work/static/console/"
 done
 mkdir -p "$work/static/bench/results"

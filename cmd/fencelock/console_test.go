@@ -318,22 +318,24 @@ func TestConsoleRace(t *testing.T) {
 	// The strictest service: a token needs its proof, too.
 	p := start(t, "FENCELOCK_PROOF_KEY_FILE="+keys, "FENCELOCK_PROOF_REQUIRED=true")
 	c := openConsole(t, p)
+	c.expect("status of 409") // B finds the lock held
 	c.expect("status of 412") // the browser notes every refusal of the network
 	c.expect("status of 404") // A gives its lease back, which has ended
 	c.click("the race", `nav a[data-page="race"]`)
 	c.wait("its view", `!document.querySelector('#page-race').hidden`)
-	if text := c.text("#page-race"); !strings.Contains(text, "Guarded") || strings.Contains(text, "Step by step") {
+	if text := c.text("#page-race"); !strings.Contains(text, "worker B") || strings.Contains(text, "Every step") {
 		t.Errorf("before the race: who runs is not shown, or steps are: %q", text)
 	}
 	c.eval(`document.querySelector('#run').focus(); 0`, nil)
 	c.keys("run", kb.Enter)
-	c.wait("it ends in a 412", `document.querySelector('#race-status').innerText.includes('412')`)
+	c.wait("it ends as the story tells", `document.querySelector('#race-status').innerText.includes('the late write was refused')`)
 	for selector, says := range map[string]string{
-		"#steps":         "412 Precondition Failed",
-		"#guard-value":   "written by client B",
-		"#guard-verdict": "Client B’s write is kept",
-		"#plain-value":   "written by client A",
-		"#plain-verdict": "Client B’s write is lost",
+		"#card-1":                    "The balance is 130, but 100 + A's 30 + B's 20 are 150: B's deposit is gone.",
+		"#card-2":                    "The balance is 150: 100 + A's 30 + B's 20. A got 412 and began again.",
+		"#page-race .round + .round": "412 stale-token",
+		"#page-race .round":          "writes the balance: 130",
+		"#page-race .round .track":   "B's deposit is overwritten",
+		".round + .round .track":     "refused: 412 stale-token",
 	} {
 		if text := c.text(selector); !strings.Contains(text, says) {
 			t.Errorf("%s says %q, and not %q", selector, text, says)
@@ -342,6 +344,10 @@ func TestConsoleRace(t *testing.T) {
 	c.shots("race")
 	c.picture("console-race")
 	c.audit("the race")
+	for _, width := range []int64{390, 1440} {
+		c.run("resize", chromedp.EmulateViewport(width, 800))
+		c.layout(fmt.Sprint("the race at ", width))
+	}
 
 	// On a small phone the result is in view.
 	c.run("a phone", chromedp.EmulateViewport(320, 568, chromedp.EmulateMobile))
@@ -349,11 +355,11 @@ func TestConsoleRace(t *testing.T) {
 		c.click("again", "#run")
 		c.wait("it runs again", `document.querySelector('#race-status').innerText == 'running'`)
 		c.wait("it ends", `document.querySelector('#race-status').innerText != 'running'`)
-		if strings.Contains(c.text("#race-status"), "412") {
+		if strings.Contains(c.text("#race-status"), "refused") {
 			break
 		}
 	}
-	c.wait("the 412 is in view", `[...document.querySelectorAll('#guard-verdict, #race-status, .word')].some((node) => {
+	c.wait("the 412 is in view", `[...document.querySelectorAll('#card-2')].some((node) => {
 		const box = node.getBoundingClientRect();
 		return node.innerText.includes('412') && box.top >= 0 && box.left >= 0 && box.bottom <= innerHeight && box.right <= innerWidth;
 	})`)
@@ -370,7 +376,7 @@ func TestConsoleAsksWhoYouAre(t *testing.T) {
 	hash := func(secret string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(secret))) }
 	file := filepath.Join(t.TempDir(), "access")
 	rules := "reader token=sha256:" + hash("of-the-reader") + " read=orders/\nroot token=sha256:" + hash("of-the-root") +
-		" admin=*\nidle token=sha256:" + hash("of-the-idle") + "\nend\n"
+		" admin=*\nidle token=sha256:" + hash("of-the-idle") + "\nracer token=sha256:" + hash("of-the-racer") + " acquire=console/race/\nend\n"
 	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -423,6 +429,17 @@ func TestConsoleAsksWhoYouAre(t *testing.T) {
 	c.wait("nor for several", `!document.querySelector('#pick-all').checkVisibility() && !document.querySelector('.pick input').checkVisibility()`)
 	c.look("#/race")
 	c.wait("nor is the race", `document.querySelector('#run').disabled && document.querySelector('#race-status').innerText.includes('right acquire')`)
+	c.signIn("of-the-racer")
+	for _, refused := range []string{"409", "412", "404"} {
+		c.expect("status of " + refused) // which the race is about
+	}
+	c.wait("with that right alone it is", `!document.querySelector('#run').disabled`)
+	c.click("run it", "#run")
+	c.wait("it runs", `document.querySelector('#race-status').innerText == 'running'`)
+	c.wait("to its end", `document.querySelector('#race-status').innerText != 'running'`)
+	if text := c.text("#page-race"); !strings.Contains(text, "releases the lock") || c.text("#race-problem") != "" {
+		t.Errorf("the race of one who may acquire, and not read, ended with\n%s", text)
+	}
 
 	c.look("#/locks")
 	c.signIn("of-the-root")

@@ -8,12 +8,11 @@ import (
 	"unicode/utf8"
 )
 
-// timeline is a round over time. The terminal and the page both draw it.
+// timeline is a round over time.
 type timeline struct {
 	Length time.Duration
 	Lanes  []lane
 	Marks  []mark // in order of time
-	Money  []span // the balance over time
 }
 
 // lane has the activities of a worker, and its leases as far as the worker knows about them.
@@ -24,15 +23,12 @@ type lane struct {
 
 // span is an activity or a state with a duration.
 type span struct {
-	Class    string // run, wait, stopped, lease or money, with the worker's letter if it belongs to a worker
+	Class    string // run, wait, stopped or lease
 	From, To time.Duration
 	Texts    []string // alternative labels, the longest first
 }
 
-// Mid returns the middle of the span.
-func (s span) Mid() time.Duration { return (s.From + s.To) / 2 }
-
-// mark is a moment at which a worker used the account: Read, Wrote or Refused.
+// mark is a moment at which a worker changed the account, or tried to: Wrote or Refused.
 type mark struct {
 	Event
 
@@ -46,26 +42,20 @@ func layOut(r Round) timeline {
 		t.Length = max(t.Length, e.At)
 	}
 	t.Length += t.Length / 10 // space after the last write
-	stored := int64(opening)
-	t.Money = []span{{Class: "money", To: t.Length, Texts: []string{strconv.FormatInt(stored, 10)}}}
+	stored := told().Opening
 	for _, e := range r.Events {
 		for i := range t.Lanes {
 			t.Lanes[i].add(e, t.Length)
 		}
 		m := mark{Event: e, Class: string(e.Who)}
 		switch e.Kind {
-		case Read:
 		case Refused:
-			m.Class, m.Note = "bad", "refused: 412 stale-token"
+			m.Class, m.Note = "bad", told().Labels["refused"][0]
 		case Wrote:
-			if e.Balance != stored+deposits[e.Who] {
-				m.Class, m.Note = "bad", string(other[e.Who])+"'s deposit is overwritten"
+			if e.Balance != stored+told().Deposits[e.Who] {
+				m.Class, m.Note = "bad", fill(told().Labels["overwritten"][0], "other", other[e.Who])
 			}
 			stored = e.Balance
-			t.Money[len(t.Money)-1].To = e.At
-			t.Money = append(t.Money, span{
-				Class: "money " + m.Class, From: e.At, To: t.Length, Texts: []string{strconv.FormatInt(stored, 10)},
-			})
 		default:
 			continue
 		}
@@ -77,8 +67,7 @@ func layOut(r Round) timeline {
 // doing is the activity that a worker begins with an event.
 var doing = map[Kind]span{
 	Started: {Class: "run"}, Acquired: {Class: "run"}, Continued: {Class: "run"},
-	Held:    {Class: "wait", Texts: []string{"waits in the queue", "waits"}},
-	Stopped: {Class: "stopped", Texts: []string{"stopped (SIGSTOP)", "stopped"}},
+	Held: {Class: "wait"}, Stopped: {Class: "stopped"},
 }
 
 // add adds one event to the lane.
@@ -91,7 +80,7 @@ func (l *lane) add(e Event, end time.Duration) {
 		l.Does[n-1].To = e.At
 	}
 	if next, begins := doing[e.Kind]; begins && (n == 0 || l.Does[n-1].Class != next.Class) {
-		next.From, next.To = e.At, e.At
+		next.From, next.To, next.Texts = e.At, e.At, told().Labels[next.Class]
 		l.Does = append(l.Does, next)
 	}
 	switch n := len(l.Leases); {
@@ -224,13 +213,10 @@ func longest(texts []string, columns int) string {
 // account draws each balance at the time of its write, each refusal, and below them the errors.
 func (p *printer) account(t timeline) string {
 	s, notes := p.strip("balance", bold), p.strip("", dim)
-	s.put(fmt.Sprint(opening), bold)
+	s.put(fmt.Sprint(told().Opening), bold)
 	for _, m := range t.Marks {
 		text := fmt.Sprintf("%s:%d", m.Who, m.Balance)
-		switch m.Kind {
-		case Read:
-			continue
-		case Refused:
+		if m.Kind == Refused {
 			text = string(m.Who) + ":412"
 		}
 		column := p.column(t, m.At)

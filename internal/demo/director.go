@@ -96,8 +96,8 @@ func Run(ctx context.Context, o Options) (report Report, err error) {
 			return report, fmt.Errorf("cannot open the account, %s: %w", report.Backend, err)
 		}
 	}
-	for i, round := range []Round{roundOne, roundTwo} {
-		d.round = round
+	for i, telling := range told().Rounds {
+		d.round = Round{Telling: telling}
 		if err := d.play(ctx, storages[i]); err != nil {
 			return report, err
 		}
@@ -122,33 +122,77 @@ type director struct {
 	round Round
 }
 
-// play plays a round: A is stopped between the check of its lease and its write, B acquires the lock when
-// A's lease has expired, and A continues.
-func (d *director) play(ctx context.Context, storage account) error {
+// play plays the steps of a round in their order.
+func (d *director) play(ctx context.Context, storage account) (err error) {
 	d.show.heading(d.round)
 	d.begun = time.Now()
-	// A will be stopped long before its work is done, even if this machine is busy.
-	a, err := d.start(WorkerA, storage, d.TTL*3/4)
-	if err != nil {
-		return err
+	workers := map[Actor]*process{}
+	defer func() {
+		for _, w := range workers {
+			w.end()
+		}
+	}()
+	for steps := d.round.Steps; len(steps) > 0 && err == nil; {
+		who, taken := steps[0].Who, 1
+		switch steps[0].Kind {
+		case Started:
+			workers[who], err = d.start(who, storage)
+		case Stopped:
+			err = d.stop(ctx, workers[who])
+		case Expired:
+			err = d.expire(ctx)
+		case Continued:
+			err = pause(ctx, d.beat())
+			// Recorded before A continues. Otherwise A might seem to write while it is stopped.
+			d.record(Event{Who: who, Kind: Continued, Time: time.Now()})
+			workers[who].signal(continueSignal)
+		default:
+			taken, err = d.reported(ctx, workers[who], steps)
+		}
+		steps = steps[taken:]
 	}
-	defer a.end()
-	if _, err := d.follow(ctx, a, Checked); err != nil {
-		return err
+	for _, who := range []Actor{WorkerB, WorkerA} {
+		if err == nil {
+			_, err = d.follow(ctx, workers[who])
+		}
 	}
-	err = pause(ctx, d.beat()/2)
-	a.signal(stopSignal)
-	d.record(Event{Who: WorkerA, Kind: Stopped, Time: time.Now()})
-	if err := errors.Join(err, pause(ctx, d.beat()/4), d.takeOver(ctx, storage), pause(ctx, d.beat())); err != nil {
-		return err
-	}
-	// Recorded before A continues. Otherwise A might seem to write while it is stopped.
-	d.record(Event{Who: WorkerA, Kind: Continued, Time: time.Now()})
-	a.signal(continueSignal)
-	if _, err = d.follow(ctx, a); err == nil {
+	if err == nil {
 		d.round.Final, err = storage.read(ctx, 0)
 	}
 	return err
+}
+
+// stop stops A between the check of its lease and its write.
+func (d *director) stop(ctx context.Context, a *process) error {
+	err := pause(ctx, d.beat()/2)
+	a.signal(stopSignal)
+	d.record(Event{Who: WorkerA, Kind: Stopped, Time: time.Now()})
+	return errors.Join(err, pause(ctx, d.beat()/4))
+}
+
+// expire waits until A's lease expires.
+func (d *director) expire(ctx context.Context) error {
+	lease := d.round.first(WorkerA, Acquired)
+	expiry := lease.Time.Add(lease.Left)
+	err := d.show.countdown(ctx, "waiting for A's lease to expire", expiry)
+	d.record(Event{Who: WorkerA, Kind: Expired, Time: expiry})
+	return err
+}
+
+// reported waits until a worker reports the first of the steps, and returns how many steps that took: steps
+// that need not happen may be left out.
+func (d *director) reported(ctx context.Context, worker *process, steps []step) (int, error) {
+	var kinds []Kind
+	for _, s := range steps {
+		if s.Who == steps[0].Who {
+			kinds = append(kinds, s.Kind)
+		}
+		if !s.Maybe {
+			break
+		}
+	}
+	met, err := d.follow(ctx, worker, kinds...)
+	return 1 + max(0, slices.IndexFunc(steps, func(s step) bool { return s.Who == steps[0].Who && s.Kind == met })), err
 }
 
 // awaitNodes waits until locks can be granted, and shows the reason for the wait. It fails if too few nodes
@@ -216,28 +260,7 @@ func (d *director) open(ctx context.Context, storage account) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(storage.write(ctx, int64(lease.Token()), opening), lease.Release(ctx))
-}
-
-// takeOver runs B, from its acquire to its end.
-func (d *director) takeOver(ctx context.Context, storage account) error {
-	b, err := d.start(WorkerB, storage, d.beat())
-	if err != nil {
-		return err
-	}
-	defer b.end()
-	// On a very busy machine A's lease may have expired before B requests the lock.
-	met, err := d.follow(ctx, b, Held, Acquired)
-	if err == nil && met == Held {
-		lease := d.round.first(WorkerA, Acquired)
-		expiry := lease.Time.Add(lease.Left)
-		err = d.show.countdown(ctx, "waiting for A's lease to expire", expiry)
-		d.record(Event{Who: WorkerA, Kind: Expired, Time: expiry})
-	}
-	if err == nil {
-		_, err = d.follow(ctx, b)
-	}
-	return err
+	return errors.Join(storage.write(ctx, int64(lease.Token()), told().Opening), lease.Release(ctx))
 }
 
 // record keeps an event and shows it.
@@ -249,7 +272,11 @@ func (d *director) record(e Event) {
 }
 
 // start starts a worker.
-func (d *director) start(who Actor, storage account, work time.Duration) (*process, error) {
+func (d *director) start(who Actor, storage account) (*process, error) {
+	work := d.beat()
+	if who == WorkerA { // it will be stopped long before its work is done, even if this machine is busy
+		work = d.TTL * 3 / 4
+	}
 	input, err := json.Marshal(WorkerConfig{
 		Who: who, Server: d.url, Resource: d.resource, Account: storage, TTL: d.TTL, Work: work, RetryWork: d.beat(),
 	})
@@ -265,14 +292,14 @@ func (d *director) start(who Actor, storage account, work time.Duration) (*proce
 	return p, nil
 }
 
-// follow records the events of a worker up to the first one of the given kinds, and returns its kind.
-// Without kinds, it follows the worker to its end.
+// follow records the events of a worker up to the first one of the given kinds, and returns its kind. It
+// returns "" after the worker has ended well without such an event: the verdict will tell.
 func (d *director) follow(ctx context.Context, worker *process, kinds ...Kind) (Kind, error) {
 	for {
 		line, err := worker.next(ctx)
 		var e Event
 		switch {
-		case err != nil || line == "" && worker.cmd.ProcessState.Success() && len(kinds) == 0:
+		case err != nil || line == "" && worker.cmd.ProcessState.Success():
 			return "", err
 		case line == "":
 			return "", worker.failure()

@@ -1,10 +1,6 @@
 package demo
 
-import (
-	"fmt"
-	"strconv"
-	"time"
-)
+import "time"
 
 // Actor is one of the two workers.
 type Actor string
@@ -15,10 +11,7 @@ const (
 	WorkerB Actor = "B"
 )
 
-var (
-	other    = map[Actor]Actor{WorkerA: WorkerB, WorkerB: WorkerA}
-	deposits = map[Actor]int64{WorkerA: depositA, WorkerB: depositB}
-)
+var other = map[Actor]Actor{WorkerA: WorkerB, WorkerB: WorkerA}
 
 // Kind is the kind of an event.
 type Kind string
@@ -43,60 +36,11 @@ const (
 type Event struct {
 	Who     Actor         `json:"who"`
 	Kind    Kind          `json:"kind"`
-	Time    time.Time     `json:"time"` // by the machine's clock, which all processes share
-	At      time.Duration `json:"-"`    // since the round began
+	Time    time.Time     `json:"time,omitzero"` // by the machine's clock, which all processes share; not in a recording
+	At      time.Duration `json:"at,omitempty"`  // since the round began; only in a recording
 	PID     int           `json:"pid,omitempty"`
 	Token   int64         `json:"token,omitempty"`
 	Highest int64         `json:"highest,omitempty"` // the token that the guard had seen
 	Balance int64         `json:"balance,omitempty"`
 	Left    time.Duration `json:"left,omitempty"` // the remaining validity of the lease
-}
-
-// Sentence describes the event.
-func (e Event) Sentence() string {
-	switch e.Kind {
-	case Started:
-		return fmt.Sprintf("starts as process %d", e.PID)
-	case Held:
-		return fmt.Sprintf("finds the lock held by %s for another %s, waits in the queue", other[e.Who], seconds(e.Left))
-	case Acquired:
-		return fmt.Sprintf("has the lock: token %d, good for %s", e.Token, seconds(e.Left))
-	case Read:
-		if e.Token != 0 {
-			return fmt.Sprintf("claims the record with token %s and reads: %d", short(e.Token), e.Balance)
-		}
-		return fmt.Sprintf("reads the balance: %d", e.Balance)
-	case Checked:
-		return "checks its lease before it writes: good for " + seconds(e.Left)
-	case Stopped:
-		return "is stopped (SIGSTOP), as by a long garbage collection"
-	case Expired:
-		return "its lease expires, which it cannot know"
-	case Continued:
-		return "continues (SIGCONT), unaware of it"
-	case Wrote:
-		if e.Token != 0 {
-			return fmt.Sprintf("writes the balance with token %s: %d", short(e.Token), e.Balance)
-		}
-		return fmt.Sprintf("writes the balance: %d", e.Balance)
-	case Refused:
-		return fmt.Sprintf("writes with token %s: 412 stale-token, %s has been seen", short(e.Token), short(e.Highest))
-	case Released:
-		return "releases the lock"
-	case TooLate:
-		return "releases the lock: 404, its lease had expired"
-	}
-	return string(e.Kind)
-}
-
-// seconds writes a duration the way people say it.
-func seconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
-
-// short abbreviates a token. The tokens of a new cluster begin at the time in microseconds, so the tokens
-// of one run differ only in the last digits.
-func short(token int64) string {
-	if token < 100_000 {
-		return strconv.FormatInt(token, 10)
-	}
-	return fmt.Sprintf("…%03d", token%1000)
 }

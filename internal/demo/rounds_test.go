@@ -22,7 +22,7 @@ func processID(n int) func(*Event) { return func(e *Event) { e.PID = n } }
 
 // lost returns a typical round without a guard.
 func lost() Round {
-	r := roundOne
+	r := Round{Telling: told().Rounds[0]}
 	r.Final, r.Events = 130, []Event{
 		at(0, WorkerA, Started, processID(4711)),
 		at(10, WorkerA, Acquired, token(34), left(1980)),
@@ -47,7 +47,7 @@ func lost() Round {
 // kept returns a typical round with the guard, and with the long tokens of a real cluster.
 func kept() Round {
 	const t = 1795168220055
-	r := roundTwo
+	r := Round{Telling: told().Rounds[1]}
 	r.Final, r.Events = 150, []Event{
 		at(0, WorkerA, Started, processID(4713)),
 		at(10, WorkerA, Acquired, token(t), left(1980)),

@@ -105,7 +105,7 @@ func (p *printer) paragraph(text string) {
 
 // opening describes the demonstration.
 func (p *printer) opening(r Report) {
-	p.print(p.paint(bold, "A lock is not enough: two workers, one account, a pause at the wrong moment") + "\n\n")
+	p.print(p.paint(bold, told().Title) + "\n\n")
 	p.print("Both deposit into " + r.Account + ", each under the lock.\nA is stopped between the check of its lease and its write.\n" +
 		"Real processes over HTTP, leases of " + r.TTL.String() + ";\n" + r.Backend + ".\n")
 }
@@ -123,6 +123,19 @@ func (p *printer) event(e Event) {
 	at := p.paint(dim, fmt.Sprintf("%6.2f", e.At.Seconds()))
 	who := p.paint(styles[string(e.Who)], string(e.Who))
 	p.print("  " + at + "  " + who + "  " + p.paint(looks[e.Kind], e.Sentence()) + "\n")
+}
+
+// report prints what a run has shown, without the waiting.
+func (p *printer) report(r Report) {
+	p.opening(r)
+	for _, round := range r.Rounds {
+		p.heading(round)
+		for _, e := range round.Events {
+			p.event(e)
+		}
+		p.print("\n" + p.chart(round))
+	}
+	p.verdicts(r)
 }
 
 // verdicts prints the end of the run.

@@ -79,7 +79,7 @@ func (w *worker) deposit(ctx context.Context, work time.Duration) error {
 	w.report(Event{Kind: Read, Balance: amount, Token: shown})
 	w.report(Event{Kind: Checked, Left: left})
 	// Any check before this point may be outdated after it.
-	amount += deposits[w.Who]
+	amount += told().Deposits[w.Who]
 	if err := errors.Join(w.failed, pause(ctx, work)); err != nil {
 		return err
 	}

@@ -30,7 +30,7 @@ const access = new Access(live);
 const contention = new Contention(live, show);
 const blocked = new Blocked(live, show);
 const detail = new Detail(live, show);
-const race = new Race($);
+const race = new Race($('page-race'));
 const breaking = new Breaking(live, broken);
 const table = new Table(live, $('rows'), { choose, open: openGroup, pick: show });
 
@@ -327,7 +327,6 @@ on('pick-none', 'click', () => {
 on('break-picked', 'click', () => askToBreak([...table.picked].sort()));
 on('kinds', 'change', show);
 on('pause', 'click', pause);
-on('run', 'click', () => race.run());
 for (const button of document.querySelectorAll('.copy')) button.addEventListener('click', () => copy(button));
 addEventListener('hashchange', route);
 addEventListener('keydown', keys);

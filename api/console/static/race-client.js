@@ -1,17 +1,14 @@
-// A client of the race: a worker thread, so that it can really be frozen. It
-// does what many programs do: take the lock, look that it is valid, write.
+// A worker of the race: a thread, so that it can really be stopped. Like a worker of `fencelock demo`, it deposits
+// under the lock and is as careful as it can be without storage that checks tokens.
+import { call } from './api.js';
 
 let me;
+let replied; // takes the balance that the page keeps, which is the storage without a guard
 const clock = () => performance.timeOrigin + performance.now();
-const tell = (step, more = {}) => postMessage({ step, at: clock(), ...more });
-
-async function call(method, path, { body, headers = {} } = {}) {
-  const response = await fetch(me.base + path, {
-    method, body, cache: 'no-store', headers: { ...me.headers, ...headers, ...(body ? { 'Content-Type': 'application/json' } : {}) },
-  });
-  const answer = response.status === 204 ? {} : await response.json();
-  return { status: response.status, answer };
-}
+const report = (kind, more = {}) => postMessage({ kind, at: clock(), ...more });
+const ask = (method, path, body, headers, accept) => call(method, `../${path}`, {
+  body: body && JSON.stringify(body), headers: { ...headers, ...(body ? { 'Content-Type': 'application/json' } : {}) }, accept: [accept], token: me.token,
+});
 
 // freeze stops this thread: no timer of its own, no answer, nothing runs
 // meanwhile. Where the browser allows it, it sleeps instead of spinning.
@@ -21,53 +18,58 @@ function freeze(ms) {
   while (performance.now() < until);
 }
 
-async function run() {
-  tell('begins');
-  const holder = `client ${me.name.toUpperCase()}`;
-  if (me.wait) tell('waits', { text: `asks for the lock and waits in the queue: POST /locks with wait_ms ${me.wait}` });
-  const sent = clock();
-  const lease = await call('POST', 'locks', { body: JSON.stringify({ resource: me.resource, holder, ttl_ms: me.ttl, wait_ms: me.wait }) });
-  if (lease.status !== 201) throw refusal('take the lock', lease);
-  const { fencing_token: token, fencing_proof: minted, lease_id: id, validity_ms: validity } = lease.answer;
-  const ends = sent + me.ttl;
-  tell('holds', { token, ends: me.wait ? clock() + me.ttl : ends, text: `holds the lock for ${me.ttl / 1000} s, with fencing token ${token}` });
-
-  const guarded = `guarded/${encodeURIComponent(me.resource)}`;
-  const fenced = { 'Fencing-Token': String(token), ...(minted ? { 'Fencing-Proof': minted } : {}) };
-  const claim = await call('POST', guarded, { headers: fenced });
-  if (claim.status === 501) throw new Error('This server keeps no guarded records (FENCELOCK_DATABASE_URL or FENCELOCK_DATA), so there is no guard to race against.');
-  if (claim.status !== 200) throw refusal('claim the record', claim);
-  tell('claimed', { text: 'claims the record and reads it: POST /guarded/… with its token, 200' });
-
-  if (me.freeze) {
-    const left = Math.round(validity - (clock() - sent));
-    tell('checked', { text: `checks its lease: valid for another ${left} ms. So it may write…` });
-    tell('freezes', { text: '…and freezes' });
-    freeze(me.freeze);
-    tell('wakes', { text: `wakes up after ${me.freeze / 1000} s. It has checked its lease already, so it writes` });
+async function acquire() {
+  const request = { resource: me.resource, holder: `worker-${me.who}`, ttl_ms: me.ttl };
+  let sent = clock();
+  let lease = await ask('POST', 'locks', request, {}, 409);
+  if (lease.status === 409) {
+    report('held', { left: lease.remaining_ms });
+    lease = await ask('POST', 'locks', { ...request, wait_ms: 15_000 });
+    sent = clock();
   }
-  tell('writes-plain', { token, text: 'writes to the storage that trusts the lock: taken' });
-  const written = await call('PUT', guarded, { headers: fenced, body: JSON.stringify({ by: holder }) });
-  if (written.status !== 200 && written.status !== 412) throw refusal('write', written);
-  tell('wrote', {
-    token, status: written.status, highest: written.answer.highest_token,
-    text: written.status === 200
-      ? 'writes to the guarded storage: 200'
-      : `writes to the guarded storage: 412 Precondition Failed. ${written.answer.title}: presented ${written.answer.presented}, highest ${written.answer.highest_token}`,
-  });
-  await call('DELETE', 'leases/current', { headers: { 'Fencelock-Lease': id } }); // 404 tells A that its lease has ended; it is not asked here
-  tell('done', me.freeze ? {} : { text: 'releases the lock' });
+  const left = () => sent + lease.validity_ms - clock();
+  report('acquired', { token: lease.fencing_token, left: left() });
+  return { lease, left, fenced: { 'Fencing-Token': `${lease.fencing_token}`, ...(lease.fencing_proof ? { 'Fencing-Proof': lease.fencing_proof } : {}) } };
 }
 
-function refusal(what, { status, answer }) {
-  return new Error(`The client could not ${what}: ${status} ${answer.detail || answer.title || ''}`);
+async function deposit() {
+  const { lease, left, fenced } = await acquire();
+  const guarded = `guarded/${encodeURIComponent(me.resource)}`;
+  const shown = me.guarded ? { token: lease.fencing_token } : {};
+  let balance = me.opening;
+  if (balance === undefined) {
+    if (!me.guarded) postMessage({ reads: true });
+    balance = me.guarded ? (await ask('POST', guarded, undefined, fenced)).value : await new Promise((resolve) => { replied = resolve; });
+    if (left() <= 0) throw new Error(`Worker ${me.who} lost its lease before it could write. Run it again.`);
+    report('read', { balance, ...shown });
+    report('checked', { left: left() });
+    balance += me.deposit; // any check before this point may be outdated after it
+    await new Promise((resolve) => { setTimeout(resolve, me.work); });
+  }
+  if (me.freeze) {
+    report('stopped');
+    freeze(me.freeze);
+    report('continued');
+    me.freeze = 0; // not again after a refusal
+  }
+  const written = me.guarded ? await ask('PUT', guarded, balance, fenced, 412) : postMessage({ writes: balance });
+  if (written?.status === 412) {
+    report('refused', { token: lease.fencing_token, highest: written.highest_token });
+    return deposit();
+  }
+  report('wrote', { balance, ...shown });
+  const released = await ask('DELETE', 'leases/current', undefined, { 'Fencelock-Lease': lease.lease_id }, 404);
+  report(released?.status === 404 ? 'too-late' : 'released');
 }
 
 onmessage = async ({ data }) => {
+  if ('balance' in data) return replied(data.balance);
   me = data;
   try {
-    await run();
+    await deposit();
+    postMessage({ done: true });
   } catch (error) {
-    tell('failed', { text: error.message });
+    postMessage({ failed: error.status === 501 ? 'This server keeps no guarded records (FENCELOCK_DATABASE_URL or FENCELOCK_DATA), so there is no guard to race against.'
+      : `Worker ${me.who} could not go on: ${error.message}` });
   }
 };

@@ -74,8 +74,9 @@
     const best = contrast(edge, around(node)) > contrast(fill, around(node)) ? edge : fill;
     need('contrast of the control', node, best, around(node), 3);
   }
-  for (const node of all('.dot, .gauge i, .mark, .piece.works', scope).filter(visible)) {
-    need('contrast of the graphic', node, parse(getComputedStyle(node).backgroundColor), around(node), 3);
+  for (const node of all('.dot, .gauge i, rect.run', scope).filter(visible)) {
+    const { fill, backgroundColor } = getComputedStyle(node);
+    need('contrast of the graphic', node, parse(node.localName === 'rect' ? fill : backgroundColor), around(node), 3);
   }
 
   // Names, sizes and focus of what can be used.

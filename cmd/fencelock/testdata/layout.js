@@ -2,7 +2,8 @@
 // overlaps, is cut off, or has no room. The value is a list of what is wrong.
 (() => {
   const found = [];
-  const say = (what, node, more = '') => found.push(`${what}: <${node.localName} id=${node.id} class=${node.className}> ${JSON.stringify((node.innerText ?? '').slice(0, 40))} ${more}`);
+  const wordsOf = (node, most) => JSON.stringify((node.innerText ?? node.textContent).slice(0, most)); // a shape has no innerText
+  const say = (what, node, more = '') => found.push(`${what}: <${node.localName} id=${node.id} class=${node.getAttribute('class')}> ${wordsOf(node, 40)} ${more}`);
   const visible = (node) => node.checkVisibility({ visibilityProperty: true }) && node.getBoundingClientRect().width > 0 && !node.closest('.unseen, .skip');
   const width = document.documentElement.clientWidth;
   if (document.documentElement.scrollWidth > width) say('wider than the window', document.body, `${document.documentElement.scrollWidth} > ${width}`);
@@ -21,7 +22,7 @@
     const [box, lines] = textBox(text);
     if (box.width === 0) continue;
     // A name may be shortened, if a title has it in full.
-    const shortened = node.closest('.res, .holder, #access, .piece');
+    const shortened = node.closest('.res, .holder, #access');
     let inside = false;
     for (let n = node; n && n !== document.body; n = n.parentElement) {
       const style = getComputedStyle(n);
@@ -47,7 +48,7 @@
       if (x === y || x.contains(y) || y.contains(x)) continue;
       const across = Math.min(a.right, b.right) - Math.max(a.left, b.left);
       const down = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
-      if (across > 1 && down > 3) say('overlaps', x, `with ${y.localName} ${JSON.stringify(y.innerText?.slice(0, 30) ?? y.className)}`);
+      if (across > 1 && down > 3) say('overlaps', x, `with ${y.localName} ${wordsOf(y, 30)}`);
     }
   }
   // Columns have room, and gauges are alike.
