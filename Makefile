@@ -9,7 +9,7 @@ CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 
 # The tests of these packages drive programs, in which the race detector is not; those of the others compute so
 # much that some leave themselves out under it (testenv.Computes).
-DRIVERS  := ./cmd/fencelock ./chaos ./clients/... ./examples ./internal/docscheck
+DRIVERS  := ./cmd/fencelock ./chaos ./clients/... ./examples ./internal/apicheck ./internal/docscheck
 COMPUTES := ./internal/sim ./lockcore/sets ./lockcore/replica ./storage/optimistic
 RACED     = $(shell $(GO) list ./storage/... work | grep -vxF "$$($(GO) list $(DRIVERS))")
 
