@@ -111,19 +111,6 @@ func send(t *testing.T, conn net.Conn, text string) {
 	}
 }
 
-func statusOf(t *testing.T, r *bufio.Reader) int {
-	t.Helper()
-	resp, err := http.ReadResponse(r, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
-		t.Fatal(err)
-	}
-	_ = resp.Body.Close()
-	return resp.StatusCode
-}
-
 // TestHangUpLeavesTheQueue: however much a caller has sent of its next request,
 // and whenever, it leaves the queue when it hangs up.
 func TestHangUpLeavesTheQueue(t *testing.T) {

@@ -62,4 +62,5 @@ func (e *HostError) Error() string {
 	return fmt.Sprintf("%s: %q; without access control the server accepts loopback addresses, the address that it listens on, and the names in FENCELOCK_ALLOWED_HOSTS, which have no port", ErrHost, e.host)
 }
 
-func (e *HostError) Is(target error) bool { return target == ErrHost }
+// Unwrap returns ErrHost.
+func (e *HostError) Unwrap() error { return ErrHost }
