@@ -398,7 +398,7 @@ class InMariaDB:
                     with self.assertRaises(Exception) as caught, self.transaction(conn):
                         self.write(conn, id, 99)
                     self.assertIn("no fencing token for", str(caught.exception))
-                    self.assertEqual(within, 7 if own == 7 else 61)
+                    self.assertIn(within, [7] if own == 7 else range(8, 62))  # a second more than it was still valid for
 
     def test_a_holder_that_is_paused_is_put_out(self):
         """Wherever it is paused from the limit to the end of its transaction, the next holder gets the rows while it is

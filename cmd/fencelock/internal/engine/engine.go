@@ -71,7 +71,7 @@ func engines() []Engine {
 	return []Engine{
 		{
 			Name: "postgres", Mode: "one Postgres", schemes: []string{"postgres://", "postgresql://"},
-			example: "postgres://user:password@host:5432/database",
+			example: "postgres://user:password@host:5432/database", //nolint:gosec // nobody's password
 			meaning: "postgres://…, with the locks in the schema fencelock, and the guarded records too unless FENCELOCK_DATABASE_URL is set",
 			Open: func(ctx context.Context, url string, o Options) (Store, error) {
 				return opened(pgstore.Open(ctx, url, pgstore.Options{Timeout: o.Timeout, Credentials: o.Credentials}))

@@ -17,13 +17,9 @@
 package supervise
 
 import (
-	"errors"
 	"os"
 	"time"
 )
-
-// errUnsupported: the system has no process groups.
-var errUnsupported = errors.New("running a command under a lock needs process groups, which this system does not have")
 
 // Options describe the command to run.
 type Options struct {

@@ -3,6 +3,7 @@
 package supervise
 
 import (
+	"errors"
 	"io"
 	"os"
 	"time"
@@ -18,7 +19,9 @@ func IsTerminal(file *os.File) bool {
 type Group struct{}
 
 // Start always fails here.
-func Start(Options) (*Group, error) { return nil, errUnsupported }
+func Start(Options) (*Group, error) {
+	return nil, errors.New("running a command under a lock needs process groups, which this system does not have")
+}
 
 // Extend does nothing here.
 func (*Group) Extend(time.Time) {}
