@@ -127,11 +127,7 @@ func Look(ctx context.Context, url string, patience time.Duration) (seen Seen, e
 func (s *service) fit(ctx context.Context, patience time.Duration) (version string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	resp, err := s.conn.get(ctx, s.prefix, clientv3.WithPrefix(), clientv3.WithLimit(10), clientv3.WithKeysOnly())
-	if err != nil {
-		return "", err
-	}
-	status, err := s.conn.status(ctx, resp.Header.MemberId)
+	resp, status, err := s.first(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -151,6 +147,21 @@ func (s *service) fit(ctx context.Context, patience time.Duration) (version stri
 			"A server with other locks beside them would grant what they hold", s.prefix, err)}
 	}
 	return status.Version, nil
+}
+
+// first reads the first keys below the prefix, and the state of the member that served them. It tries until one member
+// has done both.
+func (s *service) first(ctx context.Context) (resp *clientv3.GetResponse, status *clientv3.StatusResponse, err error) {
+	for {
+		resp, err = s.conn.get(ctx, s.prefix, clientv3.WithPrefix(), clientv3.WithLimit(10), clientv3.WithKeysOnly())
+		if err != nil {
+			return nil, nil, err
+		}
+		status, err = s.conn.status(ctx, resp.Header.MemberId)
+		if again := unanswered(err) || errors.Is(err, errNoMember); !again || !pause(ctx, retryPause) {
+			return resp, status, err
+		}
+	}
 }
 
 func newEnough(version, host string) error {
