@@ -1,5 +1,4 @@
 # The tests are `go test work`, see README.md; this is what a change needs beside them. `make` alone lists it.
-# What decides whether a test runs is in the test: testenv.Long and testenv.Soak.
 
 GO    ?= go
 # How long each random run of make soak and make explore takes, and of make chaos.
@@ -41,11 +40,14 @@ run: ## run the service on its embedded default, http://127.0.0.1:8080
 check: fmt-check vet ## while you work: what needs no server, in a minute
 	$(GO) test -short -vet=off work
 
-verify: fmt-check vet mod-check ## everything that a merge needs beside the tests' first tier, in about 20 minutes
+verify: fmt-check vet mod-check ## everything that a merge needs beside the tests' first tier, in half an hour
 	@$(MAKE) --no-print-directory -j3 -Otarget lint verify-drivers verify-computes
-	TESTENV_TIER=verify $(TEST) -race $(RACED)
-	cd client/gocronlock && TESTENV_TIER=verify $(TEST) -race ./...
+	@TESTENV_TIER=verify $(MAKE) --no-print-directory verify-raced
 	@internal/testenv/versions.sh
+
+verify-raced: # without TESTENV_TIER, as in continuous integration, the tests of the first tier alone
+	$(TEST) -race $(RACED)
+	cd client/gocronlock && $(TEST) -race ./...
 
 verify-drivers:
 	TESTENV_TIER=verify $(TEST) $(DRIVERS)
