@@ -69,9 +69,9 @@ type Finding struct {
 
 func engines() []Engine {
 	return []Engine{
-		{
+		{ //nolint:gosec // the password in the example is nobody's
 			Name: "postgres", Mode: "one Postgres", schemes: []string{"postgres://", "postgresql://"},
-			example: "postgres://user:password@host:5432/database", //nolint:gosec // nobody's password
+			example: "postgres://user:password@host:5432/database",
 			meaning: "postgres://…, with the locks in the schema fencelock, and the guarded records too unless FENCELOCK_DATABASE_URL is set",
 			Open: func(ctx context.Context, url string, o Options) (Store, error) {
 				return opened(pgstore.Open(ctx, url, pgstore.Options{Timeout: o.Timeout, Credentials: o.Credentials}))
