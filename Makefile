@@ -86,9 +86,6 @@ fuzz: ## every fuzz target for FUZZTIME (30s)
 bench: ## compare with other locks, 15 minutes; BENCH=-quick for under two, BENCH=-h for more
 	cd bench && $(GO) run . $(BENCH)
 
-bench-compare: ## Go benchmarks against the merge base, by ratio; BENCH=-h for options
-	cd bench && $(GO) run ./compare $(BENCH)
-
 bench-guard: ## what the guard costs in Postgres beside pgbench (RUNS=5, SECONDS_EACH=3), and in MariaDB
 	storage/pgguard/bench/run.sh
 	$(GO) test ./internal/mysqlguardtest -run '^$$' -bench Guard -benchtime 9x

@@ -1,5 +1,5 @@
 // Command bench compares fencelock with other ways to lock, on this machine. It starts all
-// servers, measures in interleaved rounds, and writes a page with tables and plots. See
+// servers, measures in interleaved rounds, and writes a page with tables. See
 // bench/README.md. Linux only.
 package main
 
@@ -61,8 +61,8 @@ func parse(args []string) (o options, err error) {
 	with := flags.String("with", "", "contenders to measure, separated by commas, as the page names them; all if empty")
 	levels := flags.String("workers", "", "numbers of workers, separated by commas, instead of 1,16,64,256")
 	flags.DurationVar(&o.Budget, "budget", 0, "after this, what is not begun is left out (14m; 110s with -quick)")
-	flags.DurationVar(&o.Soak, "soak", 0, "also run load for this long and watch memory")
-	flags.StringVar(&o.out, "out", "", "folder of the page and its plots (bench/results)")
+	flags.StringVar(&o.Beside, "beside", "", "another build of fencelock, measured beside this tree's in the section uncontended")
+	flags.StringVar(&o.out, "out", "", "folder of the page (bench/results)")
 	flags.StringVar(&o.json, "json", "", "file for every round's raw figures")
 	flags.StringVar(&o.from, "from", "", "measure nothing, write the page of such a file")
 	flags.BoolVar(&o.strict, "strict", false, "fail if a figure that must hold does not")
@@ -102,9 +102,9 @@ func numbers(list string) (levels []int, err error) {
 // defaultBudget is the time after which no new step begins. It bounds a run on a slow machine.
 func defaultBudget(o suite.Options) time.Duration {
 	if o.Quick {
-		return 110*time.Second + o.Soak
+		return 110 * time.Second
 	}
-	return 14*time.Minute + o.Soak // a step that begins before then still ends within a quarter of an hour
+	return 14 * time.Minute // a step that begins before then still ends within a quarter of an hour
 }
 
 func checkSections(names []string) error {

@@ -34,8 +34,6 @@ mkdir -p "$work/static/console"
 for file in race-story.js race-view.js console.css; do
 	cp "api/console/static/$file" "$work/static/console/"
 done
-mkdir -p "$work/static/bench/results"
-cp bench/results/*.svg "$work/static/bench/results/"
 find "$work/content" -type f ! -name '*.md' -delete
 
 rm -rf "${out:?}/$version"

@@ -55,20 +55,6 @@ func taskTime(path string) time.Duration {
 	return time.Duration(ns)
 }
 
-// RSS is a process's resident memory in bytes.
-func RSS(pid int) (int64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
-	if err != nil {
-		return 0, err
-	}
-	fields := strings.Fields(string(text))
-	if len(fields) < 2 {
-		return 0, fmt.Errorf("process %d: unreadable statm %q", pid, text)
-	}
-	pages, err := strconv.ParseInt(fields[1], 10, 64)
-	return pages * int64(os.Getpagesize()), err
-}
-
 // Parent returns the parent of a process.
 func Parent(pid int) (int, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

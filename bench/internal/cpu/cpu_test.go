@@ -24,16 +24,6 @@ func TestNobodysTimeIsNone(t *testing.T) {
 	}
 }
 
-func TestRSS(t *testing.T) {
-	got, err := RSS(os.Getpid())
-	if err != nil || got < 1<<20 {
-		t.Errorf("got %d bytes, %v", got, err)
-	}
-	if _, err := RSS(1 << 30); err == nil {
-		t.Error("nobody has memory")
-	}
-}
-
 func TestParentWithAnyName(t *testing.T) {
 	for _, stat := range []string{"12 (redis-server) S 34 1 1", "12 (a) b) (c) S 34 1 1"} {
 		if got, err := parseParent([]byte(stat)); err != nil || got != 34 {

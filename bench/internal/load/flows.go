@@ -54,9 +54,7 @@ type flow struct {
 
 	state state
 	turns int
-	uses  int // how many uses are left in this turn
 	turn  turn
-	use   time.Time
 }
 
 type state int
@@ -64,7 +62,6 @@ type state int
 const (
 	idle state = iota
 	acquiring
-	using
 	releasing
 )
 
@@ -73,8 +70,6 @@ func (f *flow) Next(resp *rawhttp.Response, now time.Time, buf []byte) ([]byte, 
 	switch f.state {
 	case acquiring:
 		return f.acquired(resp, now, buf), nil
-	case using:
-		return f.used(resp, now, buf), nil
 	case releasing:
 		return f.released(resp, now, buf), nil
 	default:
@@ -97,8 +92,9 @@ func (f *flow) acquired(resp *rawhttp.Response, now time.Time, buf []byte) []byt
 		f.lost(err)
 		return f.begin(now, buf)
 	}
-	f.turn.acquired, f.uses = now, f.job.Uses
-	return f.proceed(now, buf)
+	f.turn.acquired, f.turn.releasing = now, now
+	f.state = releasing
+	return f.dialect.Release(buf)
 }
 
 func (f *flow) lost(err error) {
@@ -107,26 +103,6 @@ func (f *flow) lost(err error) {
 		return
 	}
 	f.record.failure(err)
-}
-
-// proceed appends a use of the held resource, or its release after the last use.
-func (f *flow) proceed(now time.Time, buf []byte) []byte {
-	if f.uses > 0 && !f.record.w.stopped() {
-		f.uses--
-		f.state, f.use = using, now
-		return f.dialect.Use(buf)
-	}
-	f.state, f.turn.releasing = releasing, now
-	return f.dialect.Release(buf)
-}
-
-func (f *flow) used(resp *rawhttp.Response, now time.Time, buf []byte) []byte {
-	if err := f.dialect.Used(resp); err != nil {
-		f.record.failure(err)
-	} else {
-		f.record.used(now.Sub(f.use))
-	}
-	return f.proceed(now, buf)
 }
 
 func (f *flow) released(resp *rawhttp.Response, now time.Time, buf []byte) []byte {

@@ -57,7 +57,7 @@ func assemble(ctx context.Context, p peer.Peer, job Job, records []*record) (cre
 	if whole, ok := p.(*peer.Program); ok {
 		return newProgram(ctx, whole, job, records)
 	}
-	if remote, ok := p.(peer.Remote); ok && !job.Blocking && !job.Hot {
+	if remote, ok := p.(peer.Remote); ok && !job.Hot {
 		return newFlows(ctx, remote, job, records)
 	}
 	return newSessions(ctx, p, job, records)

@@ -113,7 +113,6 @@ func (s *sessions) turn(ctx context.Context, i int, claim peer.Claim) error {
 		s.hot.granted(t.acquired, r)
 		hold(s.job.Hold)
 	}
-	use := s.use(ctx, session, r)
 	t.releasing = time.Now()
 	if s.job.Hot {
 		s.hot.releasing(t.releasing)
@@ -123,21 +122,10 @@ func (s *sessions) turn(ctx context.Context, i int, claim peer.Claim) error {
 	if s.job.Hot {
 		s.hot.released(t, r)
 	}
-	if err != nil || use != nil {
-		return errors.Join(use, err)
+	if err != nil {
+		return err
 	}
 	r.turned(t)
-	return nil
-}
-
-func (s *sessions) use(ctx context.Context, session peer.Session, r *record) error {
-	for range s.job.Uses {
-		begin := time.Now()
-		if err := session.Use(ctx); err != nil {
-			return err
-		}
-		r.used(time.Since(begin))
-	}
 	return nil
 }
 

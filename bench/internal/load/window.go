@@ -17,13 +17,10 @@ type Job struct {
 	Warm, Measure time.Duration
 	// Claim names what a worker acquires in its n-th turn.
 	Claim func(worker, n int) peer.Claim
-	Uses  int // how often Session.Use is called between acquire and release
 	// Hot says that all workers want the same resource and wait for it. Hand-offs are timed, and
 	// workers that still wait at the end of the round are cut off.
 	Hot  bool
 	Hold time.Duration // how long a hot resource is held
-	// Blocking gives each worker a goroutine, although one thread could drive all of them.
-	Blocking bool
 }
 
 // Usage is processor time.
@@ -43,13 +40,11 @@ func (u Usage) Sub(before Usage) Usage {
 type Outcome struct {
 	Seconds float64
 	Pairs   int // completed acquire and release
-	Uses    int
 	Busy    int // refused since another worker held it
 	Failed  int
 	Err     string        // the first failure
 	Acquire stats.Latency // of granted acquires
 	Pair    stats.Latency // acquire and release together, without the time between them
-	Use     stats.Latency
 	Handoff stats.Latency // hot: from the response to a release to the response to the next grant
 	// Turnover, of a hot resource, is the time from sending a release to the response to the next
 	// grant.
@@ -112,12 +107,12 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 // record is what one worker saw while measuring. Only the worker uses it until the run is over.
 type record struct {
-	w                   *window
-	acquires, pairs     []time.Duration
-	use, handoffs, held []time.Duration
-	turnovers           []time.Duration
-	busy, failed        int
-	err                 error
+	w               *window
+	acquires, pairs []time.Duration
+	handoffs, held  []time.Duration
+	turnovers       []time.Duration
+	busy, failed    int
+	err             error
 }
 
 // turn is one acquire and release.
@@ -132,12 +127,6 @@ func (r *record) turned(t turn) {
 	acquire := t.acquired.Sub(t.begin)
 	r.acquires = append(r.acquires, acquire)
 	r.pairs = append(r.pairs, acquire+t.released.Sub(t.releasing))
-}
-
-func (r *record) used(d time.Duration) {
-	if r.w.measuring() {
-		r.use = append(r.use, d)
-	}
 }
 
 func (r *record) refused() {
@@ -164,7 +153,6 @@ func sum(records []*record) Outcome {
 	for _, r := range records {
 		all.acquires = append(all.acquires, r.acquires...)
 		all.pairs = append(all.pairs, r.pairs...)
-		all.use = append(all.use, r.use...)
 		all.handoffs = append(all.handoffs, r.handoffs...)
 		all.turnovers = append(all.turnovers, r.turnovers...)
 		all.held = append(all.held, r.held...)
@@ -174,9 +162,8 @@ func sum(records []*record) Outcome {
 			o.Err = r.err.Error()
 		}
 	}
-	o.Pairs, o.Uses = len(all.pairs), len(all.use)
+	o.Pairs = len(all.pairs)
 	o.Acquire, o.Pair = stats.NewLatency(all.acquires), stats.NewLatency(all.pairs)
-	o.Use = stats.NewLatency(all.use)
 	o.Handoff, o.Held = stats.NewLatency(all.handoffs), stats.NewLatency(all.held)
 	o.Turnover = stats.NewLatency(all.turnovers)
 	return o

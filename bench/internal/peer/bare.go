@@ -176,11 +176,12 @@ func (s *bareSession) Acquire(ctx context.Context, c Claim) error {
 	return err
 }
 
-func (*bareSession) Use(context.Context) error { return errNoUse }
-
 func (s *bareSession) Release(ctx context.Context) error {
 	ok, err := s.round(ctx, bareOp{owner: s.lease.owner, resource: s.lease.resource})
-	return done(ok || err != nil, err)
+	if err == nil && !ok {
+		return errGone
+	}
+	return err
 }
 
 func (s *bareSession) round(ctx context.Context, op bareOp) (ok bool, err error) {

@@ -127,8 +127,6 @@ func (s *boltSession) Acquire(_ context.Context, c Claim) error {
 	return s.do(c.TTL)
 }
 
-func (*boltSession) Use(context.Context) error { return errNoUse }
-
 func (s *boltSession) Release(context.Context) error { return s.do(0) }
 
 func (s *boltSession) do(ttl time.Duration) error {

@@ -47,8 +47,6 @@ func (s *clientSession) Acquire(ctx context.Context, c Claim) (err error) {
 	return err
 }
 
-func (s *clientSession) Use(ctx context.Context) error { return s.lease.Extend(ctx) }
-
 func (s *clientSession) Release(ctx context.Context) error { return s.lease.Release(ctx) }
 
 func (*clientSession) Close() error { return nil }

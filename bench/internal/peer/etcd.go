@@ -39,14 +39,13 @@ func (e *Etcd) Open(ctx context.Context) (Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &etcdSession{client: e.client, session: s}, nil
+	return &etcdSession{session: s}, nil
 }
 
 // Close closes the connection.
 func (e *Etcd) Close() error { return e.client.Close() }
 
 type etcdSession struct {
-	client  *clientv3.Client
 	session *concurrency.Session
 	mutex   *concurrency.Mutex
 	name    string
@@ -63,11 +62,6 @@ func (s *etcdSession) Acquire(ctx context.Context, c Claim) error {
 	if errors.Is(err, concurrency.ErrLocked) {
 		return ErrBusy
 	}
-	return err
-}
-
-func (s *etcdSession) Use(ctx context.Context) error {
-	_, err := s.client.KeepAliveOnce(ctx, s.session.Lease())
 	return err
 }
 
@@ -152,10 +146,6 @@ func (g *gateway) Acquired(resp *rawhttp.Response) error {
 	g.key = locked.Key
 	return nil
 }
-
-func (*gateway) Use(buf []byte) []byte { return buf }
-
-func (*gateway) Used(*rawhttp.Response) error { return errNoUse }
 
 func (g *gateway) Release(buf []byte) []byte {
 	g.body = append(g.body[:0], `{"key":"`...)

@@ -21,12 +21,11 @@ import (
 // HTTP is a running fencelock server, or several over the same nodes. Each acquire has an
 // idempotency key, as fencelock's clients send one.
 type HTTP struct {
-	name    string
-	addrs   []string
-	guarded bool
+	name  string
+	addrs []string
 }
 
-// NewHTTP returns a peer for the server at addr. Its Use extends the lease.
+// NewHTTP returns a peer for the server at addr.
 func NewHTTP(addr string) *HTTP { return NewServers("fencelock-http", addr) }
 
 // NewBareHTTP returns a peer for the server of recorded responses at addr, which has no locks.
@@ -35,12 +34,6 @@ func NewBareHTTP(addr string) *HTTP { return NewServers("bare-http", addr) }
 // NewServers returns a peer for one or several servers, with its own name; clients are spread
 // over the servers.
 func NewServers(name string, addrs ...string) *HTTP { return &HTTP{name: name, addrs: addrs} }
-
-// NewGuardedHTTP returns a peer for the server at addr. Its Use claims a guarded record and
-// writes it.
-func NewGuardedHTTP(addr string) *HTTP {
-	return &HTTP{name: "fencelock-http-guarded", addrs: []string{addr}, guarded: true}
-}
 
 // Name returns the name in tables.
 func (h *HTTP) Name() string { return h.name }
@@ -53,15 +46,7 @@ func (*HTTP) Dialect() Dialect { return &fencelock{keys: rand.Text()} }
 
 // Open connects.
 func (h *HTTP) Open(ctx context.Context) (Session, error) {
-	if !h.guarded {
-		return session(speak(ctx, h.addrs[0], h.Dialect()))
-	}
-	d := &fencelock{keys: rand.Text()}
-	s, err := speak(ctx, h.addrs[0], d)
-	if err != nil {
-		return nil, err
-	}
-	return &guardedSession{spoken: s, lock: d}, nil
+	return session(speak(ctx, h.addrs[0], h.Dialect()))
 }
 
 // Close does nothing: the caller started the server, and stops it.
@@ -69,9 +54,7 @@ func (*HTTP) Close() error { return nil }
 
 // fencelock is the dialect.
 type fencelock struct {
-	resource string
 	lease    []byte // the header line with the lease id
-	token    []byte
 	body     []byte
 	keys     string // the prefix of its idempotency keys
 	acquires int
@@ -81,7 +64,6 @@ func (*fencelock) Setup(context.Context, *rawhttp.Conn) error    { return nil }
 func (*fencelock) Teardown(context.Context, *rawhttp.Conn) error { return nil }
 
 func (f *fencelock) Acquire(buf []byte, c Claim) []byte {
-	f.resource = c.Resource
 	f.body = append(f.body[:0], `{"resource":"`...)
 	f.body = append(f.body, c.Resource...)
 	f.body = append(f.body, `","ttl_ms":`...)
@@ -92,19 +74,18 @@ func (f *fencelock) Acquire(buf []byte, c Claim) []byte {
 	}
 	f.body = append(f.body, '}')
 	f.acquires++
-	return rawhttp.AppendJSON(buf, http.MethodPost, "/locks", KeyHeader(f.keys, f.acquires), f.body)
+	return rawhttp.AppendJSON(buf, http.MethodPost, "/locks", keyHeader(f.keys, f.acquires), f.body)
 }
 
-// KeyHeader returns the header line with the n-th idempotency key of a client.
-func KeyHeader(client string, n int) string {
+// keyHeader returns the header line with the n-th idempotency key of a client.
+func keyHeader(client string, n int) string {
 	return "Idempotency-Key: " + client + strconv.Itoa(n) + "\r\n"
 }
 
 func (f *fencelock) Acquired(resp *rawhttp.Response) error {
 	switch resp.Status {
 	case http.StatusCreated, http.StatusOK:
-		f.lease = AppendLeaseHeader(f.lease[:0], resp.Body)
-		f.token = append(f.token[:0], resp.Header("Fencing-Token")...)
+		f.lease = appendLeaseHeader(f.lease[:0], resp.Body)
 		return nil
 	case http.StatusConflict:
 		return ErrBusy
@@ -112,18 +93,12 @@ func (f *fencelock) Acquired(resp *rawhttp.Response) error {
 	return refused(resp)
 }
 
-func (f *fencelock) Use(buf []byte) []byte {
-	return rawhttp.AppendJSON(buf, http.MethodPost, "/leases/current/extend", string(f.lease), nil)
-}
-
-func (*fencelock) Used(resp *rawhttp.Response) error { return expect(resp, http.StatusOK) }
-
 func (f *fencelock) Release(buf []byte) []byte {
 	return rawhttp.AppendRequest(buf, http.MethodDelete, "/leases/current", string(f.lease))
 }
 
-// AppendLeaseHeader appends the header line with the lease id from the body of a grant.
-func AppendLeaseHeader(buf, body []byte) []byte {
+// appendLeaseHeader appends the header line with the lease id from the body of a grant.
+func appendLeaseHeader(buf, body []byte) []byte {
 	_, id, _ := bytes.Cut(body, []byte(`"lease_id":"`))
 	id, _, _ = bytes.Cut(id, []byte{'"'})
 	buf = append(buf, "Fencelock-Lease: "...)
@@ -145,28 +120,6 @@ func refused(resp *rawhttp.Response) error {
 	return fmt.Errorf("answered %d: %.300s", resp.Status, resp.Body)
 }
 
-// guardedSession claims and writes a record while it holds the lock.
-type guardedSession struct {
-	*spoken
-	lock *fencelock
-}
-
-// Use claims the record before it reads it, and then writes it, like a worker that computes the
-// new value from the old one.
-func (g *guardedSession) Use(ctx context.Context) error {
-	path, header := "/guarded/"+g.lock.resource, "Fencing-Token: "+string(g.lock.token)+"\r\n"
-	read := rawhttp.AppendRequest(g.conn.Buffer(), http.MethodPost, path, header)
-	ok := func(resp *rawhttp.Response) error { return expect(resp, http.StatusOK) }
-	if err := g.exchange(ctx, read, ok); err != nil {
-		return fmt.Errorf("claim: %w", err)
-	}
-	write := rawhttp.AppendJSON(g.conn.Buffer(), http.MethodPut, path, header, []byte(`{"balance":1}`))
-	if err := g.exchange(ctx, write, ok); err != nil {
-		return fmt.Errorf("write: %w", err)
-	}
-	return nil
-}
-
 // Ready asks a fencelock server how many of its nodes vote.
 func Ready(ctx context.Context, addr string) (voting int, err error) {
 	var ready struct {
@@ -174,15 +127,6 @@ func Ready(ctx context.Context, addr string) (voting int, err error) {
 	}
 	err = get(ctx, addr, "/readyz", &ready)
 	return ready.Voting, err
-}
-
-// Waiting asks a fencelock server how many requests wait for a resource.
-func Waiting(ctx context.Context, addr, resource string) (waiters int, err error) {
-	var lock struct {
-		Waiters int `json:"waiters"`
-	}
-	err = get(ctx, addr, "/locks/"+resource, &lock)
-	return lock.Waiters, err
 }
 
 // get reads a JSON body, whatever the status.
@@ -260,7 +204,6 @@ func (p *InProcess) closeNodes() error {
 type inProcess struct {
 	locker *sets.Locker
 	lease  string
-	ttl    time.Duration
 }
 
 func (s *inProcess) Acquire(ctx context.Context, c Claim) error {
@@ -271,16 +214,8 @@ func (s *inProcess) Acquire(ctx context.Context, c Claim) error {
 		}
 		return err
 	}
-	s.lease, s.ttl = lease.ID, c.TTL
+	s.lease = lease.ID
 	return nil
-}
-
-func (s *inProcess) Use(ctx context.Context) error {
-	lease, err := s.locker.Open(ctx, lockcore.Everyone, s.lease)
-	if err == nil {
-		_, err = lease.Extend(ctx, s.ttl)
-	}
-	return err
 }
 
 func (s *inProcess) Release(ctx context.Context) error {

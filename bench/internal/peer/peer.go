@@ -13,6 +13,9 @@ import (
 // ErrBusy says that another worker holds the resource.
 var ErrBusy = errors.New("held by another")
 
+// errGone says that the lock was not held any more when it was released.
+var errGone = errors.New("lock is gone")
+
 // Claim asks for a resource.
 type Claim struct {
 	Resource string
@@ -34,8 +37,6 @@ type Peer interface {
 type Session interface {
 	// Acquire acquires the resource. The error is ErrBusy if another worker holds it.
 	Acquire(ctx context.Context, c Claim) error
-	// Use does the work of a holder: it extends the lease, or makes a guarded write.
-	Use(ctx context.Context) error
 	// Release releases the resource.
 	Release(ctx context.Context) error
 	Close() error
@@ -58,14 +59,9 @@ type Dialect interface {
 	Acquire(buf []byte, c Claim) []byte
 	// Acquired remembers the grant. It returns ErrBusy, or an error that quotes the response.
 	Acquired(resp *rawhttp.Response) error
-	Use(buf []byte) []byte
-	Used(resp *rawhttp.Response) error
 	Release(buf []byte) []byte
 	Released(resp *rawhttp.Response) error
 }
-
-// errNoUse is the error of a peer that has nothing to do while it holds the resource.
-var errNoUse = errors.New("this peer cannot do that")
 
 // spoken is a Session that uses a dialect over its own connection.
 type spoken struct {
@@ -95,10 +91,6 @@ func session(s *spoken, err error) (Session, error) {
 
 func (s *spoken) Acquire(ctx context.Context, c Claim) error {
 	return s.exchange(ctx, s.dialect.Acquire(s.conn.Buffer(), c), s.dialect.Acquired)
-}
-
-func (s *spoken) Use(ctx context.Context) error {
-	return s.exchange(ctx, s.dialect.Use(s.conn.Buffer()), s.dialect.Used)
 }
 
 func (s *spoken) Release(ctx context.Context) error {

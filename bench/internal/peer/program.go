@@ -56,7 +56,9 @@ func (p *Program) Installed() error {
 func (p *Program) Name() string { return p.name }
 
 // Open fails, because all workers are in the program's process.
-func (p *Program) Open(context.Context) (Session, error) { return nil, errNoUse }
+func (p *Program) Open(context.Context) (Session, error) {
+	return nil, errors.New("its workers are in a process of their own")
+}
 
 // Close does nothing: a process ends with its round.
 func (*Program) Close() error { return nil }

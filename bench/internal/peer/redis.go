@@ -85,26 +85,17 @@ func (s *redsyncSession) Acquire(ctx context.Context, c Claim) error {
 	return err
 }
 
-func (s *redsyncSession) Use(ctx context.Context) error {
-	ok, err := s.mutex.ExtendContext(ctx)
-	return done(ok, err)
-}
-
+// Release ignores an error if the lock was given back, because redsync reports one failed node of
+// five as an error even if the quorum agreed.
 func (s *redsyncSession) Release(ctx context.Context) error {
 	ok, err := s.mutex.UnlockContext(ctx)
-	return done(ok, err)
-}
-
-func (*redsyncSession) Close() error { return nil }
-
-// done returns an error if ok is false. If ok is true it ignores err, because redsync reports one
-// failed node of five as an error even if the quorum agreed.
-func done(ok bool, err error) error {
 	if ok {
 		return nil
 	}
-	return errors.Join(errors.New("lock is gone"), err)
+	return errors.Join(errGone, err)
 }
+
+func (*redsyncSession) Close() error { return nil }
 
 // Redislock is bsm/redislock on one node.
 type Redislock struct {
@@ -135,7 +126,6 @@ func (r *Redislock) Close() error { return r.client.Close() }
 type redislockSession struct {
 	locks *redislock.Client
 	lock  *redislock.Lock
-	ttl   time.Duration
 }
 
 func (s *redislockSession) Acquire(ctx context.Context, c Claim) error {
@@ -143,11 +133,9 @@ func (s *redislockSession) Acquire(ctx context.Context, c Claim) error {
 	if errors.Is(err, redislock.ErrNotObtained) {
 		return ErrBusy
 	}
-	s.lock, s.ttl = lock, c.TTL
+	s.lock = lock
 	return err
 }
-
-func (s *redislockSession) Use(ctx context.Context) error { return s.lock.Refresh(ctx, s.ttl, nil) }
 
 func (s *redislockSession) Release(ctx context.Context) error { return s.lock.Release(ctx) }
 

@@ -62,8 +62,6 @@ func (s *zkSession) Acquire(_ context.Context, c Claim) error {
 	return s.lock.Lock()
 }
 
-func (*zkSession) Use(context.Context) error { return errNoUse }
-
 func (s *zkSession) Release(context.Context) error { return s.lock.Unlock() }
 
 func (*zkSession) Close() error { return nil }

@@ -1,4 +1,4 @@
-// Package report writes a run as a Markdown page with its plots.
+// Package report writes a run as a Markdown page.
 package report
 
 import (
@@ -22,21 +22,15 @@ const (
 	Figures = "figures.json"
 )
 
-// Write writes the page and its plots into a folder.
+// Write writes the page and its figures into a folder.
 func Write(dir string, set *result.Set) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // documentation is for everybody
 		return err
 	}
-	plots := plots(set)
 	figures, err := json.MarshalIndent(set.Figures(), "", " ") //nolint:musttag // read by result.ReadFigures alone
-	errs := []error{
+	return errors.Join(
 		err, writeFile(filepath.Join(dir, Figures), append(figures, '\n')),
-		writeFile(filepath.Join(dir, Page), []byte(Markdown(set, plots))),
-	}
-	for _, p := range plots {
-		errs = append(errs, writeFile(filepath.Join(dir, p.file), p.svg))
-	}
-	return errors.Join(errs...)
+		writeFile(filepath.Join(dir, Page), []byte(Markdown(set))))
 }
 
 func writeFile(path string, content []byte) error {
@@ -44,14 +38,11 @@ func writeFile(path string, content []byte) error {
 }
 
 // Markdown returns the page.
-func Markdown(set *result.Set, plots []plot) string {
+func Markdown(set *result.Set) string {
 	p := &page{set: set}
 	p.head()
 	p.notes()
 	p.checks()
-	for _, pl := range plots {
-		p.printf("![%s](%s)\n\n", pl.alt, pl.file)
-	}
 	for _, s := range scenarios() {
 		p.scenario(s)
 	}
@@ -217,19 +208,8 @@ func scenarios() []scenario {
 		{result.Starved, "Starved", "Beside busy loops, four for each processor.", pairColumns()},
 		{result.Fsync, "With appendfsync always", "The same, with Redis nodes that sync every write before they answer. etcd and Postgres always do.", pairColumns()},
 		{result.Hot, "One hot resource", "So many workers wait for the same resource, besides its holder, who keeps it for 1 ms; a worker that released it waits again once another one has got it.\nA hand-off is from the moment a release is answered to the moment the next grant is answered (0 if the next hears of it first), \"from sent\" counts from the moment the release was sent; \"held\" is how long a holder really held.", append(append(hot, cpuColumns()...), failed())},
-		{result.Guarded, "Guarded write", "Lock, claim and read the record, write it, release.\nBeside it redsync with a plain read and write in the same Postgres, which nothing protects.\nThe latencies are those of acquire and release alone.", alonePairColumns()},
 		{result.Faults, "Faults", "64 workers; one of five nodes frozen (SIGSTOP) or dead, after the first second of that.", pairColumns()},
-		{result.Held, "Many leases held", "64 workers beside the held leases.", append([]column{of("acquire p50 µs", result.AcquireP50)}, alonePairColumns()...)},
-		{result.Scale, "Scaling out", "256 workers on so many servers × so many independent node sets of five, all on this one machine: read what a pair costs, not how many there are.", alonePairColumns()},
-		{"soak", "Soak", "", alonePairColumns()},
 	}
-}
-
-// alonePairColumns returns the columns without ratios, for scenarios in which neither the
-// baseline nor the floors run.
-func alonePairColumns() []column {
-	all := pairColumns()
-	return append(all[:1:1], all[3:]...)
 }
 
 func (p *page) scenario(s scenario) {
@@ -280,7 +260,7 @@ func (p *page) reasons(scenario string) {
 
 // values writes the values that were not measured in rounds.
 func (p *page) values() {
-	p.printf("## Memory, what costs while nothing happens, and the real delay of networks\n\n| | |\n|---|---:|\n")
+	p.printf("## The real delay of networks\n\n| | |\n|---|---:|\n")
 	for _, n := range slices.Sorted(maps.Keys(p.set.Values)) {
 		p.printf("| %s | %s |\n", n, figure(p.set.Value(n)))
 	}
@@ -291,6 +271,7 @@ func (p *page) contenders() {
 	p.printf("\n## Contenders\n\n| | what it is | survives | fencing token | waits by |\n|---|---|---|---|---|\n")
 	for _, c := range [][5]string{
 		{result.HTTP, "the server, by HTTP/1.1 with keep-alive, from one thread over epoll; each acquire has an idempotency key, as fencelock's clients send", "2 of 5 nodes", "yes", "line, woken"},
+		{result.Beside, "the same, of another build (-beside)", "2 of 5 nodes", "yes", "line, woken"},
 		{result.HTTPNear, "the same, the server beside its nodes", "2 of 5 nodes", "yes", "–"},
 		{result.GoClient, "the same server, the Go client: one for all workers, a goroutine each, in this process", "2 of 5 nodes", "yes", "–"},
 		{result.GoClientSingle, "the same without batches (WithBatchAfter(-1))", "2 of 5 nodes", "yes", "–"},

@@ -83,17 +83,17 @@ func TestChecks(t *testing.T) {
 	rounds(s, Uncontended, "256", Baseline, 10, 10, 10)
 	rounds(s, Network, "0.5 ms", HTTP, 10)
 	rounds(s, Network, "0.5 ms", Baseline, 10)
-	s.Set("parked server MB", 449)
-	s.Set("parked waiters", 10)
+	rounds(s, Uncontended, "16", HTTP, 9)
+	rounds(s, Uncontended, "16", Baseline, 10)
 	checks := s.Checks()
 	for text, want := range map[string]Verdict{
 		"go-client ÷ redsync, pairs/s at 256":                                      Pass,
-		"go-client ÷ go-client-no-batches, pairs/s at 256":                         Miss,
+		"go-client ÷ go-client-no-batches, pairs/s at 256":                         Watched,
 		"go-client ÷ redsync, pairs/s at 64":                                       Unknown,
 		"fencelock-http ÷ redsync, pairs/s at 256":                                 Pass,
 		"fencelock-inprocess ÷ redsync, pairs/s at 256":                            Watched,
 		"fencelock-http ÷ redsync, pairs/s at 64":                                  Unknown,
-		"server memory with 10,000 parked waiters, MB":                             Unknown,
+		"fencelock-http ÷ redsync, pairs/s at 16":                                  Miss,
 		"fencelock-http ÷ redsync, p50 of a pair at 1 with a round trip of 0.5 ms": Pass,
 	} {
 		if got := find(t, checks, text); got.Verdict != want {

@@ -35,36 +35,25 @@ func Build(ctx context.Context, root, dir string) (string, error) {
 
 // StartFencelock starts the server over empty Redis nodes and waits until all
 // of them vote.
-func StartFencelock(ctx context.Context, s *Scope, path string, redis []string, env ...string) (*Fencelock, error) {
-	return StartFencelockSets(ctx, s, path, [][]string{redis}, env...)
-}
-
-// StartFencelockSets starts the server over several independent node sets.
-func StartFencelockSets(ctx context.Context, s *Scope, path string, sets [][]string, env ...string) (*Fencelock, error) {
-	var groups []string
-	nodes := 0
-	for _, set := range sets {
-		groups = append(groups, strings.Join(set, ","))
-		nodes += len(set)
-	}
-	return startServer(ctx, s, path, nodes, append([]string{"FENCELOCK_REDIS_ADDRS=" + strings.Join(groups, ";")}, env...))
+func StartFencelock(ctx context.Context, s *Scope, path string, redis []string) (*Fencelock, error) {
+	return startServer(ctx, s, path, len(redis), "FENCELOCK_REDIS_ADDRS="+strings.Join(redis, ","))
 }
 
 // StartFencelockStore starts the server over an empty store.
 func StartFencelockStore(ctx context.Context, s *Scope, path, store string) (*Fencelock, error) {
-	return startServer(ctx, s, path, 1, []string{"FENCELOCK_STORE=" + store})
+	return startServer(ctx, s, path, 1, "FENCELOCK_STORE="+store)
 }
 
 // StartFencelockFile starts the server over its embedded file, which it creates.
 func StartFencelockFile(ctx context.Context, s *Scope, path, file string) (*Fencelock, error) {
-	return startServer(ctx, s, path, 1, []string{"FENCELOCK_DATA=" + file})
+	return startServer(ctx, s, path, 1, "FENCELOCK_DATA="+file)
 }
 
-func startServer(ctx context.Context, s *Scope, path string, nodes int, env []string) (*Fencelock, error) {
-	env = append([]string{
-		"FENCELOCK_LISTEN=127.0.0.1:0", "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0", "FENCELOCK_BOOTSTRAP=new",
+func startServer(ctx context.Context, s *Scope, path string, nodes int, store string) (*Fencelock, error) {
+	env := []string{
+		store, "FENCELOCK_LISTEN=127.0.0.1:0", "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0", "FENCELOCK_BOOTSTRAP=new",
 		"FENCELOCK_LOG_FORMAT=json", "FENCELOCK_MAX_TTL=10m", "FENCELOCK_ALLOWED_HOSTS=" + rawhttp.Host,
-	}, env...)
+	}
 	p, err := startProgram(s, path, env, "serve")
 	if err != nil {
 		return nil, err

@@ -40,8 +40,8 @@ func TestTheServerAndItsFloors(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Cleanup(func() { _ = bare.Close() })
-	pair(ctx, t, peer.NewHTTP(server.Addr), true)
-	pair(ctx, t, bare, false)
+	pair(ctx, t, peer.NewHTTP(server.Addr))
+	pair(ctx, t, bare)
 	drive(ctx, t, server.Addr)
 	answers, err := barehttp.Record(ctx, server.Addr, rawhttp.Host)
 	if err != nil || len(answers) != 2 || answers[0].Status != 201 || answers[1].Status != 204 || len(answers[0].Body) == 0 {
@@ -102,7 +102,7 @@ func drive(ctx context.Context, t *testing.T, addr string) {
 }
 
 // pair takes a resource that another session then cannot have, and releases it.
-func pair(ctx context.Context, t *testing.T, p peer.Peer, uses bool) {
+func pair(ctx context.Context, t *testing.T, p peer.Peer) {
 	t.Helper()
 	claim := peer.Claim{Resource: "r", TTL: time.Minute}
 	first, err1 := p.Open(ctx)
@@ -116,11 +116,6 @@ func pair(ctx context.Context, t *testing.T, p peer.Peer, uses bool) {
 		}
 		if err := second.Acquire(ctx, claim); err != peer.ErrBusy { //nolint:errorlint // the value itself
 			t.Errorf("%s: held: %v", p.Name(), err)
-		}
-		if uses {
-			if err := first.Use(ctx); err != nil {
-				t.Errorf("%s: use: %v", p.Name(), err)
-			}
 		}
 		if err := first.Release(ctx); err != nil {
 			t.Errorf("%s: release: %v", p.Name(), err)

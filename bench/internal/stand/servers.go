@@ -76,21 +76,6 @@ func (r *Redis) CPU() (total time.Duration) {
 	return total
 }
 
-// Memory returns the memory use of each node, in bytes.
-func (r *Redis) Memory(ctx context.Context) ([]int64, error) {
-	used := make([]int64, len(r.Nodes))
-	for i, n := range r.Nodes {
-		info, err := n.Client().InfoMap(ctx, "memory").Result()
-		if err != nil {
-			return nil, err
-		}
-		if used[i], err = strconv.ParseInt(info["Memory"]["used_memory"], 10, 64); err != nil {
-			return nil, err
-		}
-	}
-	return used, nil
-}
-
 // Postgres is a server that syncs to disk.
 type Postgres struct {
 	URL     string

@@ -62,9 +62,8 @@ func TestRedis(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	memory, err := r.Memory(t.Context())
-	if err != nil || len(memory) != 2 || memory[0] == 0 || r.CPU() == 0 || len(r.URLs(3)) != 2 {
-		t.Errorf("memory %v, cpu %v, %v", memory, r.CPU(), err)
+	if len(r.Addrs()) != 2 || r.CPU() == 0 || len(r.URLs(3)) != 2 {
+		t.Errorf("%v, cpu %v", r.Addrs(), r.CPU())
 	}
 }
 

@@ -27,6 +27,7 @@ const (
 	dbRedsync
 	dbRedislock
 	dbBare
+	dbBeside
 	dbNetwork // the first of several
 )
 
@@ -106,23 +107,23 @@ func (s *Suite) start(ctx context.Context) error {
 	if err := s.startOthers(ctx, s.main); err != nil {
 		return err
 	}
-	if err := s.startRedis(ctx, s.main, testenv.PersistNone, s.main.postgres.URL); err != nil {
-		return err
-	}
-	return s.addGuarded(ctx, s.main)
+	return s.startRedis(ctx, s.main, testenv.PersistNone)
 }
 
 // startRedis starts nodes and everything that runs on them.
-func (s *Suite) startRedis(ctx context.Context, b *bench, mode testenv.Persistence, database string) (err error) {
+func (s *Suite) startRedis(ctx context.Context, b *bench, mode testenv.Persistence) (err error) {
 	if b.redis, err = stand.StartRedis(ctx, b.scope, nodes, mode); err != nil {
 		return err
 	}
 	s.version("Redis", b.redis.Version)
-	b.server, err = stand.StartFencelock(ctx, b.scope, s.program, b.redis.URLs(dbServer), "FENCELOCK_DATABASE_URL="+database)
+	b.server, err = stand.StartFencelock(ctx, b.scope, s.program, b.redis.URLs(dbServer))
 	if err != nil {
 		return err
 	}
 	b.add(peer.NewHTTP(b.server.Addr), servers{b.server}, servers{b.redis})
+	if err := s.addBeside(ctx, b); err != nil {
+		return err
+	}
 	if err := s.addClients(b); err != nil {
 		return err
 	}
@@ -137,6 +138,19 @@ func (s *Suite) startRedis(ctx context.Context, b *bench, mode testenv.Persisten
 		return err
 	}
 	return b.addFloors(ctx)
+}
+
+// addBeside adds the other build of the server, if there is one.
+func (s *Suite) addBeside(ctx context.Context, b *bench) error {
+	if s.opts.Beside == "" {
+		return nil
+	}
+	other, err := stand.StartFencelock(ctx, b.scope, s.opts.Beside, b.redis.URLs(dbBeside))
+	if err != nil {
+		return err
+	}
+	b.add(peer.NewServers(result.Beside, other.Addr), servers{other}, servers{b.redis})
+	return nil
 }
 
 // addClients adds fencelock's clients; the Go client is added both with and without batches.
@@ -311,22 +325,10 @@ func (s *Suite) startEtcd(ctx context.Context, b *bench) error {
 	return s.startOn(ctx, b, result.HTTPEtcd, "etcd://"+etcd.Addr+"/bench-fencelock", etcd)
 }
 
-// addGuarded adds the contenders that write guarded and unguarded records to Postgres.
-func (s *Suite) addGuarded(ctx context.Context, b *bench) error {
-	store := servers{b.redis, b.postgres}
-	b.add(peer.NewGuardedHTTP(b.server.Addr), servers{b.server}, store)
-	unguarded, err := peer.NewUnguarded(ctx, b.contenders[result.Baseline].peer, b.postgres.URL)
-	if err != nil {
-		return err
-	}
-	b.add(unguarded, nil, store)
-	return nil
-}
-
 // startFsync starts a second set of Redis, which syncs every write to disk.
 func (s *Suite) startFsync(ctx context.Context) error {
 	s.fsync = s.open("synced servers")
-	return s.startRedis(ctx, s.fsync, testenv.PersistAOFAlways, "")
+	return s.startRedis(ctx, s.fsync, testenv.PersistAOFAlways)
 }
 
 func (s *Suite) version(name, version string) {

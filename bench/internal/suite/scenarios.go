@@ -60,7 +60,7 @@ func interleave(rounds int, peers []string, one func(peer string, round int) ste
 // uncontended measures workers that each acquire and release their own resource.
 func (s *Suite) uncontended() []step {
 	peers := []string{
-		result.HTTP, result.InProcess, result.Baseline, result.Redislock,
+		result.HTTP, result.Beside, result.InProcess, result.Baseline, result.Redislock,
 		result.EtcdGRPC, result.EtcdJSON, result.PgRow, result.HTTPPostgres, result.HTTPEtcd,
 		result.ZooKeeper, result.HTTPZooKeeper, result.HTTPFile, result.BareFile, result.Bare, result.BareHTTP,
 	}
@@ -106,18 +106,6 @@ func (s *Suite) whenStarted(st step) step {
 		return do(ctx)
 	}
 	return st
-}
-
-// guarded measures a guarded write: lock, claim and read the record, write it, unlock.
-func (s *Suite) guarded() []step {
-	const workers = 16
-	peers := []string{result.HTTPGuarded, result.Unguarded}
-	return interleave(s.size.minorRounds, peers, func(p string, round int) step {
-		job := s.job(result.Guarded, workers, round)
-		job.Uses, job.Blocking = 1, true
-		k := result.Key{Scenario: result.Guarded, Variant: strconv.Itoa(workers), Peer: p}
-		return s.measure(s.onMain, k, round, job)
-	})
 }
 
 // hot measures workers that all wait for one resource.

@@ -14,10 +14,6 @@ type size struct {
 	starvedWarm, starvedMeasure    time.Duration
 	trips                          []time.Duration // round trips of simulated networks
 	waiters                        []int           // of a hot resource
-	held                           int
-	parked                         int
-	parkedIdle                     time.Duration
-	topologies                     []topology
 }
 
 // fullSize takes about a quarter of an hour.
@@ -32,8 +28,6 @@ func fullSize() size {
 		starved: []int{16, 64, 256}, starvedWarm: 500 * time.Millisecond, starvedMeasure: 2 * time.Second,
 		trips:   []time.Duration{200 * time.Microsecond, 500 * time.Microsecond},
 		waiters: []int{16, 64, 1024},
-		held:    100_000, parked: 10_000, parkedIdle: 3 * time.Second,
-		topologies: []topology{{1, 1}, {2, 1}, {1, 2}},
 	}
 }
 
@@ -49,6 +43,5 @@ func quickSize() size {
 		starved: []int{256}, starvedWarm: 300 * time.Millisecond, starvedMeasure: time.Second,
 		trips:   []time.Duration{500 * time.Microsecond},
 		waiters: []int{16},
-		held:    10_000,
 	}
 }

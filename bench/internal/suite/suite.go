@@ -4,7 +4,6 @@ package suite
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -29,7 +28,7 @@ type Options struct {
 	With   []string      // names of contenders; empty for all
 	Levels []int         // numbers of workers; empty for the default
 	Budget time.Duration // the time after which no further step begins; 0 for no limit
-	Soak   time.Duration // how long to watch memory under load; 0 for not at all
+	Beside string        // another build of the server, as a contender beside this tree's; empty for none
 	Log    io.Writer     // progress
 }
 
@@ -43,7 +42,6 @@ type Suite struct {
 	benches []*bench
 	main    *bench
 	fsync   *bench
-	grid    *grid
 	foreign foreignShare
 }
 
@@ -84,9 +82,6 @@ func (s *Suite) Run(ctx context.Context) (*result.Set, error) {
 }
 
 func (s *Suite) closeAll() {
-	if s.grid != nil {
-		s.grid.scope.Close()
-	}
 	for len(s.benches) > 0 {
 		s.close(s.benches[0])
 	}
@@ -141,12 +136,7 @@ func (s *Suite) sections() []section {
 		{"network", s.network},
 		{"starved", s.starved},
 		{"hot", s.hot},
-		{"guarded", s.guarded},
-		{"held", s.held},
-		{"parked", s.parked},
-		{"soak", s.soak},
 		{"faults", s.faults}, // the last section on these nodes, because it kills one of them
-		{"scale", s.scale},
 		{"fsync", s.fsynced},
 	}
 }
@@ -229,14 +219,8 @@ func (s *Suite) ours() (total time.Duration) {
 	for _, b := range s.benches {
 		total += b.CPU()
 	}
-	if s.grid != nil {
-		total += s.grid.CPU()
-	}
 	return total
 }
-
-// errNoRound says that one side of a comparison has not been measured.
-var errNoRound = errors.New("nothing to compare with")
 
 // contender is a peer with the servers that it uses, if any.
 type contender struct {
