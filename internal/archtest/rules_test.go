@@ -80,7 +80,7 @@ var rules = []rule{
 		why: "several resources over what locks one; it knows no node and no map of node sets",
 	},
 	{
-		pkg: "lockcore/sets", ours: []string{"lockcore", "lockcore/compose", "lockcore/keyring", "lockcore/node", "lockcore/redlock", "lockcore/redlock/membership", "lockcore/redlock/quorum", "lockcore/redlock/random", "fencing"}, never: []string{"net", "net/http", "database/sql"},
+		pkg: "lockcore/sets", ours: []string{"lockcore", "lockcore/compose", "lockcore/keyring", "lockcore/node", "lockcore/redlock", "lockcore/redlock/membership", "lockcore/redlock/quorum", "lockcore/redlock/random", "lockcore/redlock/settings", "fencing"}, never: []string{"net", "net/http", "database/sql"},
 		why: "which set has a resource, and how that changes; the votes are redlock's",
 	},
 	{
@@ -88,7 +88,11 @@ var rules = []rule{
 		why: "votes in, a verdict out: no I/O, no clock, no goroutine",
 	},
 	{
-		pkg: "lockcore/redlock/membership", ours: []string{"lockcore", "lockcore/node", "lockcore/redlock/quorum", "lockcore/redlock/random", "lockcore/internal/pause", "fencing"}, never: []string{"net", "net/http", "database/sql"},
+		pkg: "lockcore/redlock/settings", ours: []string{"lockcore", "lockcore/keyring", "lockcore/node", "lockcore/redlock/quorum", "fencing"}, never: []string{"net", "net/http", "database/sql"},
+		why: "what an operator chooses, for every layer of the service over nodes; no layer copies it",
+	},
+	{
+		pkg: "lockcore/redlock/membership", ours: []string{"lockcore", "lockcore/node", "lockcore/redlock/quorum", "lockcore/redlock/random", "lockcore/redlock/settings", "lockcore/internal/pause", "fencing"}, never: []string{"net", "net/http", "database/sql"},
 		why: "who may vote; it knows nothing of leases",
 	},
 	{
@@ -241,7 +245,7 @@ var rules = []rule{
 		why: "it wires a server together, and asks none; main hands it what the client's commands need",
 	},
 	{
-		pkg: "cmd/fencelock/internal/operator", ours: []string{"api/access", "cmd/fencelock/internal/backend", "cmd/fencelock/internal/cause", "cmd/fencelock/internal/cli", "cmd/fencelock/internal/config", "cmd/fencelock/internal/keyfile", "cmd/fencelock/internal/logging", "cmd/fencelock/internal/screen", "lockcore", "lockcore/redlock/membership", "lockcore/sets", "storage/mysqlguard", "storage/pgguard", "storage/redisnode"}, others: true,
+		pkg: "cmd/fencelock/internal/operator", ours: []string{"api/access", "cmd/fencelock/internal/backend", "cmd/fencelock/internal/cause", "cmd/fencelock/internal/cli", "cmd/fencelock/internal/config", "cmd/fencelock/internal/keyfile", "cmd/fencelock/internal/logging", "cmd/fencelock/internal/screen", "lockcore", "lockcore/redlock/membership", "lockcore/redlock/settings", "lockcore/sets", "storage/mysqlguard", "storage/pgguard", "storage/redisnode"}, others: true,
 		why: "it works on nodes and databases themselves; it neither is a server nor asks one",
 	},
 	{

@@ -109,7 +109,7 @@ func (s *server) config() sets.Config {
 		NodeDownAfter: slower.own(p.Options.DownAfter), MaxInFlight: p.Options.InFlight,
 		MaxWaiters: p.Options.MaxWaiters,
 		New:        p.New, Force: p.Mutant.force, Violated: s.w.invariants.violated,
-		Random: func(set int) io.Reader {
+		Entropy: func(set int) io.Reader {
 			return &entropy{from: rand.NewChaCha8(seedOf(p.Seed, uint64(s.id), uint64(s.epoch), uint64(set)))}
 		},
 	}

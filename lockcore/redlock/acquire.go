@@ -150,7 +150,7 @@ func (l *Locker) owners(req *lockcore.Request, ring *keyring.Ring) []string {
 	if l.cfg.Keys != nil { // all sets have the same
 		return owners
 	}
-	for _, other := range l.cfg.Map.others() {
+	for _, other := range l.set.Others() {
 		owners = append(owners, other.Owners(req.Caller.Name(), req.IdempotencyKey)...)
 	}
 	return owners
@@ -158,7 +158,7 @@ func (l *Locker) owners(req *lockcore.Request, ring *keyring.Ring) []string {
 
 // runAttempt is one attempt at a lease.
 func (l *Locker) runAttempt(ctx context.Context, op node.Op) attempt {
-	a := l.newAcquisition(ctx, op, l.cfg.roundLimit(len(l.nodes), op.TTL))
+	a := l.newAcquisition(ctx, op, roundLimit(&l.cfg, len(l.nodes), op.TTL))
 	a.start()
 	a.wait(ctx)
 	return a.result()

@@ -72,7 +72,7 @@ func BenchmarkLocker(b *testing.B) {
 		nodes[i] = &instantNode{fakenode.New("node" + strconv.Itoa(i))}
 	}
 	keys := testKeys(b, "a secret")
-	l, err := redlock.New(redlock.Config{Keys: func() *keyring.Ring { return keys }}, nodes)
+	l, err := redlock.New(redlock.Config{Keys: func() *keyring.Ring { return keys }}, nodes, redlock.Set{})
 	if err != nil {
 		b.Fatal(err)
 	}

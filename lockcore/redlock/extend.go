@@ -53,7 +53,7 @@ func (l *Mapped) endUnextended(ctx context.Context, id keyring.LeaseID, b *ballo
 func (l *Locker) roundInEpoch(ctx context.Context, op node.Op) ballot {
 	for try := 1; ; try++ {
 		op.Epoch = l.members.Epoch()
-		b := runRound(ctx, l.nodes, op, l.cfg.roundLimit(len(l.nodes), op.TTL), (*ballot).grantDecided)
+		b := runRound(ctx, l.nodes, op, roundLimit(&l.cfg, len(l.nodes), op.TTL), (*ballot).grantDecided)
 		stale := l.learnFrom(&b)
 		if !stale || b.count(node.Granted) >= b.quorum || try == maxTries || ctx.Err() != nil {
 			return b

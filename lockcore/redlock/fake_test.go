@@ -68,7 +68,7 @@ func newCluster(t *testing.T, n int, cfg redlock.Config) *cluster {
 		cfg.Keys = func() *keyring.Ring { return keys }
 	}
 	cfg.NodeTimeout = cmp.Or(cfg.NodeTimeout, 50*time.Millisecond)
-	l, err := redlock.New(cfg, nodes)
+	l, err := redlock.New(cfg, nodes, redlock.Set{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/order"
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 	"github.com/fencelock/fencelock/lockcore/redlock/random"
+	"github.com/fencelock/fencelock/lockcore/redlock/settings"
 	"github.com/fencelock/fencelock/lockcore/redlock/waitqueue"
 )
 
@@ -23,9 +24,10 @@ import (
 // number of Lockers may use the same nodes, and they share nothing else.
 type Locker struct {
 	cfg      Config
+	set      Set
 	random   random.Source
 	nodes    []node.Node
-	meters   []Meter
+	meters   []settings.Meter
 	quorum   int
 	cleaner  *cleanup.Cleaner
 	queue    *waitqueue.Queue
@@ -45,21 +47,22 @@ type Mapped struct {
 
 // New makes a Locker over 1, 3, 5 or 7 nodes. It grants nothing until Run has seen a quorum of admitted
 // nodes.
-func New(cfg Config, nodes []node.Node) (*Locker, error) {
+func New(cfg Config, nodes []node.Node, set Set) (*Locker, error) {
 	cfg = cfg.WithDefaults()
-	if err := cfg.validate(); err != nil {
+	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
+	set.withDefaults()
 	l := &Locker{
-		cfg: cfg, random: random.Source{Reader: cfg.Random}, nodes: nodes, quorum: quorum.Of(len(nodes)), meters: cfg.metersOf(nodes),
+		cfg: cfg, set: set, random: random.Source{Reader: set.Random}, nodes: nodes, quorum: quorum.Of(len(nodes)), meters: metersOf(&cfg, nodes),
 		cleaner: cleanup.New(nodes), inFlight: make(inFlight, cfg.MaxInFlight), grants: order.NewGrants(cfg.Violated),
 	}
 	l.mapped.Store(&Mapped{Locker: l})
-	l.members = membership.New(cfg.membership(l), nodes)
+	l.members = membership.New(membership.Config{Config: cfg, Maps: set.Maps, Random: l.random, Meters: l.meters, Secrets: l.takeSecrets}, nodes)
 	l.queue = waitqueue.New(waitqueue.Config{
 		Nodes: nodes, NodeTimeout: cfg.NodeTimeout, MaxWaiters: cfg.MaxWaiters, Random: l.random, Epoch: l.members.Epoch,
 		Map:    func() string { return l.Now().name },
-		Suffix: cfg.Map.Suffix, Unlisted: cfg.Unlisted,
+		Suffix: set.Suffix, Unlisted: cfg.Unlisted,
 		Cleanup: func(i int, op node.Op, until time.Time) { l.cleaner.Send(i, op, until, cleanup.Never) },
 	})
 	return l, nil

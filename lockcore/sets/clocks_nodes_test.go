@@ -12,7 +12,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/nodetest"
-	"github.com/fencelock/fencelock/lockcore/redlock"
+	"github.com/fencelock/fencelock/lockcore/redlock/settings"
 	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
@@ -23,7 +23,7 @@ func (n timed) Time(context.Context) (time.Time, error) { return n.Clock(), nil 
 
 // jumps counts the jumps that a Meter gets.
 type jumps struct {
-	redlock.Meter
+	settings.Meter
 	mu    sync.Mutex
 	count map[string]int
 }
@@ -65,7 +65,7 @@ func clockCluster(t *testing.T, n int, test func(t *testing.T, l *locker, models
 		}
 		j := &jumps{count: map[string]int{}}
 		l := running(t, sets.Config{
-			New: true, MaxHold: 10 * time.Minute, MaxTTL: 10 * time.Second, NodeTimeout: 50 * time.Millisecond, Meters: func(node string) redlock.Meter { return jumpsOf{j, node} },
+			New: true, MaxHold: 10 * time.Minute, MaxTTL: 10 * time.Second, NodeTimeout: 50 * time.Millisecond, Meters: func(node string) settings.Meter { return jumpsOf{j, node} },
 		}, nodes)
 		time.Sleep(5 * time.Second)
 		if s := l.Status(); s.Voting != n {
@@ -168,7 +168,7 @@ func TestTwoServersSeeAJump(t *testing.T) {
 			nodes = append(nodes, timed{m})
 		}
 		second := running(t, sets.Config{
-			MaxTTL: 10 * time.Second, WatchInterval: 333 * time.Millisecond, Meters: func(node string) redlock.Meter { return jumpsOf{j, node} },
+			MaxTTL: 10 * time.Second, WatchInterval: 333 * time.Millisecond, Meters: func(node string) settings.Meter { return jumpsOf{j, node} },
 		}, nodes)
 		time.Sleep(5 * time.Second)
 		models[1].JumpClock(-time.Hour)

@@ -123,7 +123,7 @@ func newDuel(t *testing.T, seed uint64) *duel {
 		}
 		l, err := newLocker(sets.Config{
 			New: true, MaxTTL: duelTTL, WatchInterval: 20 * time.Millisecond, NodeTimeout: 20 * time.Millisecond,
-			Random: func(int) io.Reader {
+			Entropy: func(int) io.Reader {
 				return &seeded{rng: rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(k)})}
 			},
 		}, nodes)

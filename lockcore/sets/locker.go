@@ -38,13 +38,13 @@ var _ lockcore.Service = (*Locker)(nil)
 // New makes a Locker over sets of 1, 3, 5 or 7 nodes each. It grants nothing until
 // Run has seen a quorum of them admitted.
 func New(cfg Config, sets ...[]node.Node) (*Locker, error) {
-	cfg = cfg.withDefaults()
-	limits := cfg.limits()
+	cfg = cfg.WithDefaults()
+	limits := cfg.Limits()
 	r, err := newRouter(cfg, sets)
 	if err = errors.Join(limits.Validate(), err); err != nil {
 		return nil, fmt.Errorf("lock service: %w", err)
 	}
-	return &Locker{Service: compose.New(limits, r, cfg.quorum().NodeTimeout), router: r, cfg: cfg}, nil
+	return &Locker{Service: compose.New(limits, r, cfg.NodeTimeout), router: r, cfg: cfg}, nil
 }
 
 // Run observes the nodes, quarantines and admits them, and serves the queue, until

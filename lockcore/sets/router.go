@@ -94,16 +94,19 @@ func (r *router) add(cfg Config, nodes []node.Node, several bool) (*set, error) 
 			return s, nil
 		}
 	}
-	s := &set{random: random.Source{Reader: cfg.Random(len(r.sets))}}
-	quorum := cfg.quorum()
-	quorum.Random = s.random.Reader
-	quorum.Map = redlock.Maps{
-		Sets: r.inWords, Suffix: r.suffix(several), Knows: r.knows, Others: func() []*keyring.Ring { return r.ringsBut(s) },
-		New: func() node.Map { return r.newMap(s) }, Secrets: func() (node.Secrets, bool) { return r.newSecrets(s) }, Taken: func(m node.Map) { r.taken(s, m) },
-		Next: func(now node.Map) (node.Map, bool) { return r.nextMap(s, now) }, OtherList: r.otherList,
-	}
+	s := &set{random: random.Source{Reader: cfg.Entropy(len(r.sets))}}
 	var err error
-	if s.Locker, err = redlock.New(quorum, nodes); err != nil {
+	s.Locker, err = redlock.New(cfg, nodes, redlock.Set{
+		Random: s.random.Reader, Suffix: r.suffix(several), Others: func() []*keyring.Ring { return r.ringsBut(s) },
+		Maps: membership.Maps{
+			Sets: r.inWords, Knows: r.knows, OtherList: r.otherList,
+			NewMap:     func() node.Map { return r.newMap(s) },
+			NewSecrets: func() (node.Secrets, bool) { return r.newSecrets(s) },
+			NextMap:    func(now node.Map) (node.Map, bool) { return r.nextMap(s, now) },
+			Mapped:     func(m node.Map) { r.taken(s, m) },
+		},
+	})
+	if err != nil {
 		return nil, err
 	}
 	if !r.alone {

@@ -12,7 +12,7 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
-	"github.com/fencelock/fencelock/lockcore/redlock"
+	"github.com/fencelock/fencelock/lockcore/redlock/settings"
 	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
@@ -65,7 +65,7 @@ func TestServerWhoseClockIsSetIsQuarantined(t *testing.T) {
 	meters := map[string]*clockMeter{}
 	q := joinQuorum(t, servers, func(c *sets.Config) {
 		c.MaxTTL, c.NodeTimeout = 10*time.Second, time.Second // a busy machine may take its time
-		c.Meters = func(node string) redlock.Meter {
+		c.Meters = func(node string) settings.Meter {
 			meters[node] = &clockMeter{}
 			return meters[node]
 		}

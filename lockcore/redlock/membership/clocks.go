@@ -188,9 +188,9 @@ func (c *Controller) readClock(ctx context.Context, i int) {
 	defer c.mu.Unlock()
 	clock := &c.clocks[i]
 	jumped := clock.take(r)
-	c.cfg.Meter(i).Clock(clock.ahead())
+	c.cfg.Meters[i].Clock(clock.ahead())
 	if jumped {
-		c.cfg.Meter(i).Jump(clock.jump)
+		c.cfg.Meters[i].Jump(clock.jump)
 		c.cfg.Logger.Warn("the clock of a node jumped against this server's", "node", c.nodes[i].Name(), "by", clock.jump)
 	}
 }

@@ -1,51 +1,32 @@
 package membership
 
 import (
-	"context"
-	"log/slog"
 	"time"
 
-	"github.com/fencelock/fencelock/fencing"
-	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/redlock/random"
+	"github.com/fencelock/fencelock/lockcore/redlock/settings"
 )
 
-// Recovery decides who bootstraps a cluster again after the loss of a majority (rule 12).
-type Recovery string
-
-// The ways of recovery.
-const (
-	RecoveryAuto   Recovery = "auto"   // every Controller, after the wait
-	RecoveryManual Recovery = "manual" // an operator, with a Controller that has RecoveryAuto ('fencelock bootstrap')
-)
-
-// Config configures a Controller. The caller must set every field whose comment does not permit nil or
-// "".
+// Config configures a Controller: the service's Config with its defaults, and what belongs to this node set.
 type Config struct {
-	MaxTTL        time.Duration // the longest TTL that this server grants
-	NodeDownAfter time.Duration // the time limit of a call to a node, see sets.Config
-	WatchInterval time.Duration // how often each node is observed
-	Recovery      Recovery
-	New, Force    bool // see sets.Config
-	// Floor, if not nil, reads the guard's largest mark.
-	Floor  func(context.Context) (fencing.Token, error)
-	Logger *slog.Logger
-	Audit  *slog.Logger // gets a record of every act on a node
+	settings.Config
+	Maps
+
 	Random random.Source
-	Meter  func(node int) Meter
+	Meters []settings.Meter // by node
+	// Secrets gets the cluster's secrets whenever they change; the first one is the secret that seals. It
+	// must not block.
+	Secrets func(secrets [][]byte)
+}
+
+// Maps are the functions with which a Controller handles maps of node sets (rule 30). The zero value is for a set
+// that is never changed.
+type Maps struct {
+	Sets string // the node sets of this server, for display
 	// Knows, if not nil, reports whether the server knows the map with this name (rule 30). A node with
 	// an unknown map is refused.
 	Knows func(mapName string) bool
-	// Tool: this process is an operator's command. It grants no lease, so it does not record its MaxTTL
-	// on nodes.
-	Tool bool
-	// Watching: this process is a Tool that bootstraps nothing.
-	Watching bool
-	// Violated, if not nil, is called when an invariant is violated, see sets.Config.
-	Violated func(broken lockcore.Invariant, what ...any)
-	// Sets are the node sets of this server, for display.
-	Sets string
 	// NewMap, if not nil, returns the map with which the set is bootstrapped, without its epoch.
 	NewMap func() node.Map
 	// NewSecrets, if not nil, returns the secrets with which the set is bootstrapped; zero means that a
@@ -60,9 +41,6 @@ type Config struct {
 	OtherList func() bool
 	// Mapped, if not nil, gets the map by which the nodes vote, whenever that changes. It must not block.
 	Mapped func(node.Map)
-	// Secrets gets the cluster's secrets whenever they change; the first one is the secret that seals. It
-	// must not block.
-	Secrets func(secrets [][]byte)
 }
 
 // granted returns the longest TTL of a lease that this process grants: 0 for a Tool.
@@ -71,13 +49,4 @@ func (c Config) granted() time.Duration {
 		return 0
 	}
 	return c.MaxTTL
-}
-
-// Meter gets measurements of one node's clock. Its methods must be quick.
-type Meter interface {
-	// Clock gets how far the node's clock is ahead of this server's: the median of the last readings. It
-	// is not called for nodes that are not Clocked.
-	Clock(ahead time.Duration)
-	// Jump gets how far the node's clock jumped, compared with this server's.
-	Jump(by time.Duration)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/redlock/random"
+	"github.com/fencelock/fencelock/lockcore/redlock/settings"
 )
 
 var errFake = errors.New("no response in time")
@@ -39,8 +40,10 @@ func fakes(n int) []node.Node {
 func testConfig() Config {
 	log := slog.New(slog.DiscardHandler)
 	return Config{
-		MaxTTL: time.Minute, NodeDownAfter: 200 * time.Millisecond, WatchInterval: 250 * time.Millisecond,
-		Recovery: RecoveryAuto, Logger: log, Audit: log,
+		Config: settings.Config{
+			MaxTTL: time.Minute, NodeDownAfter: 200 * time.Millisecond, WatchInterval: 250 * time.Millisecond,
+			Recovery: settings.RecoveryAuto, Logger: log, Audit: log,
+		},
 		Random:  random.Source{Reader: rand.NewChaCha8([32]byte{1})},
 		Secrets: func([][]byte) {},
 	}

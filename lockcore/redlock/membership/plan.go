@@ -10,6 +10,7 @@ import (
 
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
+	"github.com/fencelock/fencelock/lockcore/redlock/settings"
 )
 
 // plan lists the actions that the last observations of the nodes demand.
@@ -163,7 +164,7 @@ func (p *planner) planBootstrap() {
 		p.why = "the new cluster is being bootstrapped"
 	case quarantined == 0 || quarantined+givenUp < quorum:
 		p.why = fmt.Sprintf("%s unreachable or refused, and may still know the last tokens: start those that are down, and do what the reasons of the others say", share(n-len(p.admitted)-quarantined, n))
-	case p.cfg.Recovery == RecoveryManual:
+	case p.cfg.Recovery == settings.RecoveryManual:
 		p.why = fmt.Sprintf("%s quarantined: run 'fencelock bootstrap', which FENCELOCK_RECOVERY=manual leaves to you", share(quarantined, n))
 	case p.cfg.Watching:
 		p.why = fmt.Sprintf("%s quarantined: a running server bootstraps the cluster once the longest TTL has passed", share(quarantined, n))

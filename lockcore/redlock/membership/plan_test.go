@@ -13,6 +13,7 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/redlock/internal/scenario"
+	"github.com/fencelock/fencelock/lockcore/redlock/settings"
 )
 
 // planScenarios runs scenarios of what a server observes of its nodes, and prints
@@ -44,7 +45,7 @@ func (s *planScenarios) Do(cmd scenario.Command) (string, error) {
 	case "see":
 		return "", s.see(cmd)
 	case "bootstrap": // fencelock bootstrap: a Locker of its own with automatic recovery
-		s.cfg.Recovery = RecoveryAuto
+		s.cfg.Recovery = settings.RecoveryAuto
 		return "", nil
 	case "plan": // printed after the commands before it
 		return s.Show(), nil
@@ -56,7 +57,7 @@ func (s *planScenarios) cluster(cmd scenario.Command) error {
 	s.cfg = testConfig()
 	s.cfg.MaxTTL = 10 * time.Second
 	s.cfg.New, s.cfg.Force = cmd.HasArg("new"), cmd.HasArg("force")
-	s.cfg.Recovery = cmp.Or(Recovery(cmd.Pair("recovery")), RecoveryAuto)
+	s.cfg.Recovery = cmp.Or(settings.Recovery(cmd.Pair("recovery")), settings.RecoveryAuto)
 	nodes := make([]node.Node, cmd.PairNumber("n"))
 	for i := range nodes {
 		nodes[i] = &fakeNode{name: fmt.Sprintf("node%d", i+1)}

@@ -20,8 +20,8 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore/keyring"
 	"github.com/fencelock/fencelock/lockcore/node"
-	"github.com/fencelock/fencelock/lockcore/redlock/membership"
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
+	"github.com/fencelock/fencelock/lockcore/redlock/settings"
 	"github.com/fencelock/fencelock/lockcore/replica"
 	"github.com/fencelock/fencelock/lockcore/sets"
 	"github.com/fencelock/fencelock/storage/boltfile"
@@ -179,7 +179,7 @@ func (b *Backend) lockerConfig() sets.Config {
 		MaxHold:     b.cfg.MaxHold,
 		NodeTimeout: b.cfg.NodeTimeout,
 		MaxWaiters:  b.cfg.MaxWaiters,
-		Recovery:    membership.Recovery(b.cfg.Recovery),
+		Recovery:    settings.Recovery(b.cfg.Recovery),
 		New:         b.cfg.Bootstrap == "new",
 		Logger:      b.opts.Logger,
 		Audit:       b.opts.Audit,

@@ -11,6 +11,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/redlock"
+	"github.com/fencelock/fencelock/lockcore/redlock/settings"
 )
 
 // nodeMetrics are the service's metrics about its nodes. The label "node" is host:port/database, so it
@@ -53,7 +54,7 @@ func newNodeMetrics(registry prometheus.Registerer, logger *slog.Logger) *nodeMe
 // with its outcome.
 const noAnswer = "no_answer"
 
-// voteMeter is a redlock.Meter. Its counters are looked up once.
+// voteMeter is a settings.Meter. Its counters are looked up once.
 type voteMeter struct {
 	votes, confirms [node.Outcomes]prometheus.Counter // by outcome
 	missing, jumps  prometheus.Counter
@@ -62,7 +63,7 @@ type voteMeter struct {
 
 // ofVotes returns the Meter of the node with this name. The gauge of the node's clock appears with its
 // first value, because the embedded node has no clock of its own.
-func (m *nodeMetrics) ofVotes(name string) redlock.Meter {
+func (m *nodeMetrics) ofVotes(name string) settings.Meter {
 	v := &voteMeter{
 		missing: m.votes.WithLabelValues(name, noAnswer),
 		jumps:   m.jumps.WithLabelValues(name),

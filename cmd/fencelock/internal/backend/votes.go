@@ -6,11 +6,11 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/fencelock/fencelock/lockcore/redlock"
+	"github.com/fencelock/fencelock/lockcore/redlock/settings"
 )
 
 // traceVotes adds the nodes' votes and the decision to the span in the request's context, as events.
-func traceVotes(ctx context.Context, a redlock.Attempt) {
+func traceVotes(ctx context.Context, a settings.Attempt) {
 	span := trace.SpanFromContext(ctx)
 	for _, vote := range a.Votes {
 		attributes := []attribute.KeyValue{attribute.String("fencelock.node", vote.Node), attribute.String("fencelock.answer", vote.Reason)}

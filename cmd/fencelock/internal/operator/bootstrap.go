@@ -13,7 +13,7 @@ import (
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
 	"github.com/fencelock/fencelock/lockcore"
-	"github.com/fencelock/fencelock/lockcore/redlock/membership"
+	"github.com/fencelock/fencelock/lockcore/redlock/settings"
 	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
@@ -76,7 +76,7 @@ func (f bootstrap) run(cmd *cobra.Command, t clusterTool) error {
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 	defer cancel()
-	change := func(c *sets.Config) { c.Recovery, c.New, c.Force = membership.RecoveryAuto, f.isNew, f.force }
+	change := func(c *sets.Config) { c.Recovery, c.New, c.Force = settings.RecoveryAuto, f.isNew, f.force }
 	err := t.with(ctx, change, func(locker *sets.Locker) error { return t.await(ctx, locker.Status, complete) })
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		err = fmt.Errorf("given up after %s (--timeout): %w", timeout, err)
