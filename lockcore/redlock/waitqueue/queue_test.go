@@ -2,7 +2,6 @@ package waitqueue
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,53 +12,7 @@ import (
 
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
-	"github.com/fencelock/fencelock/lockcore/redlock/random"
 )
-
-// slowNode grants every operation after a second, and notes the tickets that it gets.
-type slowNode struct {
-	node.Node
-	mu      sync.Mutex
-	tickets []node.Ticket
-	gone    []node.Ticket
-}
-
-func (n *slowNode) dequeued() []node.Ticket {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.gone
-}
-
-func (n *slowNode) Submit(op *node.Op, i int, sink node.Sink) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	switch op.Kind {
-	case node.OpEnqueue:
-		n.tickets = append(n.tickets, op.Ticket)
-	case node.OpDequeue:
-		n.gone = append(n.gone, op.Ticket)
-	}
-	time.AfterFunc(time.Second, func() { sink.Deliver(i, node.Reply{Outcome: node.Granted}) })
-}
-
-func (n *slowNode) enqueued() []node.Ticket {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.tickets
-}
-
-// ignored is a sink for replies that nothing waits for.
-type ignored struct{}
-
-func (ignored) Deliver(int, node.Reply) {}
-
-func newQueue(nodes ...node.Node) *Queue {
-	return New(Config{
-		Nodes: nodes, NodeTimeout: time.Second, MaxWaiters: 1000, Random: random.Source{Reader: rand.Reader},
-		Epoch: func() node.Epoch { return 1 }, Map: func() string { return "" },
-		Cleanup: func(i int, op node.Op, _ time.Time) { nodes[i].Submit(&op, i, ignored{}) },
-	})
-}
 
 // A request under a key that is broken off keeps its ticket on the nodes for a while, and has its
 // place again if it comes again. Meanwhile the one behind it asks the nodes, which refuse it as long
@@ -147,28 +100,6 @@ func TestRestoreSkipsRemovedWaiters(t *testing.T) {
 		}
 	})
 }
-
-// busyNode takes heartbeats, and knows the server. It refuses so many enqueues, as one that
-// many of them reach at once.
-type busyNode struct {
-	node.Node
-	refuse int
-	taken  []string // ids of tickets
-}
-
-func (n *busyNode) Submit(op *node.Op, i int, sink node.Sink) {
-	reply := node.Reply{Outcome: node.Granted, Existing: true}
-	if op.Kind == node.OpEnqueue {
-		if n.refuse--; n.refuse >= 0 {
-			reply = node.Reply{Err: errors.New("no response in time")}
-		} else {
-			n.taken = append(n.taken, op.Ticket.ID)
-		}
-	}
-	sink.Deliver(i, reply)
-}
-
-func (*busyNode) Subscribe(ctx context.Context, _ string, _ node.Listener) { <-ctx.Done() }
 
 // A node that did not take a ticket when it came gets it after the next heartbeats, once;
 // a restore that breaks off continues with the heartbeat after it.
@@ -337,29 +268,6 @@ func TestWhoIsFirstAgainTries(t *testing.T) {
 		time.Sleep(time.Minute)
 	})
 }
-
-// tries says whether the waiter tries now, and clears its wakes.
-func tries(q *Queue, w *Waiter) bool {
-	next, _ := q.untilTry([]*Waiter{w})
-	return next == 0
-}
-
-// beating counts heartbeats.
-type beating struct {
-	slowNode
-	beats int
-}
-
-func (n *beating) Submit(op *node.Op, i int, sink node.Sink) {
-	if op.Kind == node.OpHeartbeat {
-		n.mu.Lock()
-		n.beats++
-		n.mu.Unlock()
-	}
-	n.slowNode.Submit(op, i, sink)
-}
-
-func (n *beating) Subscribe(ctx context.Context, _ string, _ node.Listener) { <-ctx.Done() }
 
 // A server that nobody waits at sends heartbeats only where somebody asks which servers run;
 // one with waiters does as ever.
@@ -605,24 +513,6 @@ func TestAPlaceThatLingersTakesNoWake(t *testing.T) {
 	})
 }
 
-// amnesiac takes every operation. It says that it knows the server, and forgets its tickets when told to.
-type amnesiac struct {
-	node.Node
-	mu      sync.Mutex
-	tickets map[string]bool
-}
-
-func (n *amnesiac) Submit(op *node.Op, i int, sink node.Sink) {
-	n.mu.Lock()
-	if op.Kind == node.OpEnqueue {
-		n.tickets[op.Ticket.ID] = true
-	}
-	n.mu.Unlock()
-	sink.Deliver(i, node.Reply{Outcome: node.Granted, Existing: true})
-}
-
-func (*amnesiac) Subscribe(ctx context.Context, _ string, _ node.Listener) { <-ctx.Done() }
-
 // After a stop of the server for longer than its tickets live they are restored, also if another
 // operation made the server known to the node again before the heartbeat. The first waiter then
 // tries at once: the resource may have been freed while the node had nobody to wake.
@@ -672,17 +562,4 @@ func TestAServerThatStopsKeepsItsTicketsAlive(t *testing.T) {
 	if n.beats != 1 {
 		t.Errorf("%d heartbeats at the stop", n.beats)
 	}
-}
-
-// beaten counts heartbeats.
-type beaten struct {
-	node.Node
-	beats int
-}
-
-func (n *beaten) Submit(op *node.Op, i int, sink node.Sink) {
-	if op.Kind == node.OpHeartbeat && op.TTL == ticketTTL {
-		n.beats++
-	}
-	sink.Deliver(i, node.Reply{Outcome: node.Granted})
 }
