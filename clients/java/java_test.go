@@ -40,9 +40,10 @@ func TestJava(t *testing.T) {
 	dir := t.TempDir()
 	classPath := compiled(t, dir)
 	env := []string{"FENCELOCK_URL=" + testenv.StartFencelock(t).URL(), "DATABASE_URL=" + faults.Accounts(t), "MARIADB_URL=" + faults.MariaAccounts(t)}
-	t.Run("unit", func(t *testing.T) {
-		args := []string{"-XX:TieredStopAtLevel=1", "-Dfencelock.program=" + testenv.Program(t), "-cp", classPath, "org.junit.platform.console.ConsoleLauncher", "--disable-banner", "--disable-ansi-colors", "--details=tree", "--fail-if-no-tests"}
-		t.Log(run(t, env, "java", append(args, "--select-package=io.github.fencelock")...))
+	t.Run("unit", func(t *testing.T) { junit(t, classPath, env, "--exclude-tag=long") })
+	t.Run("long", func(t *testing.T) {
+		testenv.Long(t, "a pause at one packet of many after which the rows stay locked")
+		junit(t, classPath, env, "--include-tag=long")
 	})
 	t.Run("first call", func(t *testing.T) {
 		testFirstCall(t, run(t, nil, "java", "-XX:TieredStopAtLevel=1", "-cp", classPath, "io.github.fencelock.FirstCall", strings.TrimPrefix(env[0], "FENCELOCK_URL=")))
@@ -69,6 +70,16 @@ func TestJava(t *testing.T) {
 			t.Errorf("it printed %q, want 10", said)
 		}
 	})
+}
+
+// junit runs tests of the classes of this package. The classes run beside one another, because most of their time is waiting.
+func junit(t *testing.T, classPath string, env []string, selection string) {
+	t.Helper()
+	args := []string{"-XX:TieredStopAtLevel=1", "-Dfencelock.program=" + testenv.Program(t), "-cp", classPath, "org.junit.platform.console.ConsoleLauncher", "--disable-banner", "--disable-ansi-colors", "--details=tree", "--fail-if-no-tests"}
+	for _, parallel := range []string{"enabled=true", "mode.classes.default=concurrent", "config.strategy=fixed", "config.fixed.parallelism=8"} {
+		args = append(args, "--config=junit.jupiter.execution.parallel."+parallel)
+	}
+	t.Log(run(t, env, "java", append(args, "--select-package=io.github.fencelock", selection)...))
 }
 
 // The first call of a process takes as long as the second, since the builder has loaded what it needs: 500 classes, which

@@ -30,7 +30,6 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Supplier;
-import java.util.stream.Collectors;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.BeforeEach;
@@ -445,17 +444,6 @@ class ClientTest {
     }
 
     @Test
-    void manyLeasesHaveFewThreads() throws Exception {
-        List<Lease> leases = new ArrayList<>();
-        for (int n = 0; n < 200; n++) leases.add(client.lock("r" + n, OPTIONS.ttl(Duration.ofSeconds(6))));
-        service.hold.put("POST /leases/current/extend", true); // and no extend is answered
-        for (int n = 0; n < 200; n++) service.await("POST /leases/current/extend");
-        long threads = Thread.getAllStackTraces().keySet().stream().filter(t -> t.getName().startsWith("fencelock")).count();
-        assertTrue(threads <= 6, threads + " threads");
-        for (Lease lease : leases) assertTrue(lease.finish().isPresent() || lease.wasReleased());
-    }
-
-    @Test
     void closeEndsAll() throws Exception {
         service.hold.put("POST /locks", true);
         AtomicReference<Thread> thread = new AtomicReference<>();
@@ -479,38 +467,6 @@ class ClientTest {
         assertThrows(ClosedException.class, () -> client.inspect("a"));
         assertTrue(service.trace().contains("POST /cancel"));
         assertTrue(service.trace().contains("DELETE /leases/current"));
-    }
-
-    private static Set<Thread> threadsOfClients() {
-        return Thread.getAllStackTraces().keySet().stream()
-                .filter(t -> t.getName().startsWith("fencelock") || t.getName().startsWith("HttpClient")).collect(Collectors.toSet());
-    }
-
-    /** Also after a call of an interrupted thread, which the HTTP client of older versions of Java counts as under way for ever. */
-    @Test
-    void aClosedClientLeavesNoThreadAndNoConnection() throws Exception {
-        Set<Thread> others = threadsOfClients();
-        try (Connections server = new Connections()) {
-            FencelockClient busy = FencelockClient.of(server.url());
-            Lease kept = busy.lock("a", OPTIONS);
-            for (int n = 0; n < 3; n++) {
-                AtomicReference<Thread> thread = new AtomicReference<>();
-                FutureTask<Lease> waiting = inThread(() -> busy.acquire("held", OPTIONS), thread);
-                server.held.take();
-                thread.get().interrupt();
-                assertInstanceOf(InterruptedException.class, failureOf(waiting));
-            }
-            Set<Thread> ours = threadsOfClients();
-            ours.removeAll(others);
-            assertTrue(ours.size() > 1, ours.toString());
-            busy.close();
-            assertTrue(kept.isLost());
-            assertTrue(server.awaitEnds() > 3);
-            for (Thread thread : ours) {
-                thread.join(10_000);
-                assertFalse(thread.isAlive(), thread.getName());
-            }
-        }
     }
 
     @Test

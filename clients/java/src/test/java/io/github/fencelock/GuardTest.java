@@ -23,6 +23,7 @@ import java.util.concurrent.FutureTask;
 import java.util.concurrent.atomic.AtomicInteger;
 import javax.sql.DataSource;
 import org.junit.jupiter.api.Nested;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
@@ -80,6 +81,7 @@ class GuardTest {
 
         /** It is paused before each of its packets in turn, from the limit to the end. */
         @Test
+        @Tag("long")
         void aHolderThatIsPausedBeforeAnyPacketKeepsNoSuccessorFromItsRows() throws Exception {
             for (boolean fails : new boolean[] {false, true}) {
                 List<String> packets = new ArrayList<>();

@@ -1,0 +1,70 @@
+package io.github.fencelock;
+
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Set;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.FutureTask;
+import java.util.stream.Collectors;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.parallel.Isolated;
+
+/** The threads of this process are counted, so no other test runs meanwhile. */
+@Isolated
+@Timeout(60)
+class ThreadsTest {
+    private static final LockOptions OPTIONS = LockOptions.defaults();
+
+    @Test
+    void manyLeasesHaveFewThreads() throws Exception {
+        try (Service service = new Service(); FencelockClient client = FencelockClient.of(service.url())) {
+            List<Lease> leases = new ArrayList<>();
+            for (int n = 0; n < 200; n++) leases.add(client.lock("r" + n, OPTIONS.ttl(Duration.ofSeconds(3))));
+            service.hold.put("POST /leases/current/extend", true); // and no extend is answered
+            for (int n = 0; n < 200; n++) service.await("POST /leases/current/extend");
+            long threads = Thread.getAllStackTraces().keySet().stream().filter(t -> t.getName().startsWith("fencelock")).count();
+            assertTrue(threads <= 6, threads + " threads");
+            for (Lease lease : leases) assertTrue(lease.finish().isPresent() || lease.wasReleased());
+        }
+    }
+
+    private static Set<Thread> threadsOfClients() {
+        return Thread.getAllStackTraces().keySet().stream()
+                .filter(t -> t.getName().startsWith("fencelock") || t.getName().startsWith("HttpClient")).collect(Collectors.toSet());
+    }
+
+    /** Also after a call of an interrupted thread, which the HTTP client of older versions of Java counts as under way for ever. */
+    @Test
+    void aClosedClientLeavesNoThreadAndNoConnection() throws Exception {
+        Set<Thread> others = threadsOfClients();
+        try (Connections server = new Connections()) {
+            FencelockClient busy = FencelockClient.of(server.url());
+            Lease kept = busy.lock("a", OPTIONS);
+            for (int n = 0; n < 3; n++) {
+                FutureTask<Lease> waiting = new FutureTask<>(() -> busy.acquire("held", OPTIONS));
+                Thread thread = new Thread(waiting);
+                thread.start();
+                server.held.take();
+                thread.interrupt();
+                assertInstanceOf(InterruptedException.class, assertThrows(ExecutionException.class, waiting::get).getCause());
+            }
+            Set<Thread> ours = threadsOfClients();
+            ours.removeAll(others);
+            assertTrue(ours.size() > 1, ours.toString());
+            busy.close();
+            assertTrue(kept.isLost());
+            assertTrue(server.awaitEnds() > 3);
+            for (Thread thread : ours) {
+                thread.join(10_000);
+                assertFalse(thread.isAlive(), thread.getName());
+            }
+        }
+    }
+}
