@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/storage/pgguard"
 )
 
@@ -21,14 +22,15 @@ type theatre struct {
 	url string // of the owner of everything, who is no superuser
 
 	superURL string
-	admn     *pgx.Conn // of the stages, one after another: to connect for each is an eighth of what they cost
+	levels   []pgx.TxIsoLevel // at which scenarios are played
+	admn     *pgx.Conn        // of the stages, one after another: to connect for each is an eighth of what they cost
 }
 
 func newTheatre(t *testing.T) *theatre {
 	t.Helper()
 	t.Parallel()
 	pg := installed(t)
-	return &theatre{t: t, url: pg.OwnerURL(), superURL: pg.URL()}
+	return &theatre{t: t, url: pg.OwnerURL(), superURL: pg.URL(), levels: isolations}
 }
 
 // stage is a table accounts with the rows 1, 2 and 3, each the resource
@@ -173,12 +175,21 @@ func (s *stage) waits(done <-chan error) (waited bool, err error) {
 
 var isolations = []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable}
 
+// usual is the default level. What one transaction does alone is refused at each level in the same way, so the
+// first tier plays that at this one.
+var usual, others = isolations[:1], isolations[1:]
+
+func (th *theatre) at(levels []pgx.TxIsoLevel) *theatre {
+	th.levels = levels
+	return th
+}
+
 // play runs a scenario with and without protection at every isolation level.
 // It returns what the stale writer was told, nil if its change was committed.
 // With protection that must be one of the refusals, and the table unharmed;
 // without, the harm must be done, or the scenario proves nothing.
 func (th *theatre) play(name string, refusals []string, scenario func(s *stage) error) {
-	for _, iso := range isolations {
+	for _, iso := range th.levels {
 		th.playAt(iso, name, refusals, scenario)
 	}
 }
@@ -207,8 +218,15 @@ func (th *theatre) playAt(iso pgx.TxIsoLevel, name string, refusals []string, sc
 var stale = []string{pgguard.SQLStateStale}
 
 // TestEveryFormOfWrite has a stale writer try each way of changing a row.
-func TestEveryFormOfWrite(t *testing.T) {
-	th := newTheatre(t)
+func TestEveryFormOfWrite(t *testing.T) { everyFormOfWrite(newTheatre(t).at(usual)) }
+
+func TestEveryFormOfWriteAtOtherLevels(t *testing.T) {
+	testenv.Long(t, "a form of write that a stale writer can use at REPEATABLE READ or SERIALIZABLE alone")
+	everyFormOfWrite(newTheatre(t).at(others))
+}
+
+func everyFormOfWrite(th *theatre) {
+	th.t.Helper()
 	forms := map[string][]string{
 		"insert":                    {`INSERT INTO accounts VALUES (9, -1)`},
 		"insert, select":            {`INSERT INTO accounts SELECT 9, -1`},
@@ -355,8 +373,15 @@ func TestForeignKeyCascades(t *testing.T) {
 
 // TestPartitions covers rows that move between partitions, partitions that are
 // written directly, and one that was made after the table was protected.
-func TestPartitions(t *testing.T) {
-	th := newTheatre(t)
+func TestPartitions(t *testing.T) { movesBetweenPartitions(newTheatre(t).at(usual)) }
+
+func TestPartitionsAtOtherLevels(t *testing.T) {
+	testenv.Long(t, "a stale write to a partition that passes at REPEATABLE READ or SERIALIZABLE alone")
+	movesBetweenPartitions(newTheatre(t).at(others))
+}
+
+func movesBetweenPartitions(th *theatre) {
+	th.t.Helper()
 	for name, sql := range map[string]string{
 		"an update that moves the row":           `UPDATE accounts SET region = 'us', balance = -1 WHERE id = 1`,
 		"an update of the partition":             `UPDATE accounts_eu SET balance = -1 WHERE id = 1`,
@@ -400,8 +425,15 @@ func (s *stage) partition() {
 }
 
 // TestNoTokenNoWrite: a writer that forgot about tokens altogether.
-func TestNoTokenNoWrite(t *testing.T) {
-	th := newTheatre(t)
+func TestNoTokenNoWrite(t *testing.T) { noTokenNoWrite(newTheatre(t).at(usual)) }
+
+func TestNoTokenNoWriteAtOtherLevels(t *testing.T) {
+	testenv.Long(t, "a write without a token that passes at REPEATABLE READ or SERIALIZABLE alone")
+	noTokenNoWrite(newTheatre(t).at(others))
+}
+
+func noTokenNoWrite(th *theatre) {
+	th.t.Helper()
 	missing := []string{pgguard.SQLStateMissing}
 	write := func(s *stage, tx pgx.Tx) error {
 		if _, err := tx.Exec(s.t.Context(), `UPDATE accounts SET balance = -1 WHERE id = 1`); err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/storage/pgguard"
 )
 
@@ -36,84 +37,98 @@ func expressionOver(column string) string {
 
 // TestSettingsDoNotChangeAResource: a row has one resource, whatever the settings
 // of who writes it. If it had two, a stale token for the other would pass.
-func TestSettingsDoNotChangeAResource(t *testing.T) {
+func TestSettingsDoNotChangeAResource(t *testing.T) { settingsDoNotChangeAResource(t, true) }
+
+func TestSettingsDoNotChangeAResourceWithoutProofs(t *testing.T) {
+	testenv.Long(t, "a setting that changes the resource of a row in a table without proofs alone")
+	settingsDoNotChangeAResource(t, false)
+}
+
+func settingsDoNotChangeAResource(t *testing.T, proof bool) {
+	t.Helper()
 	th := newTheatre(t)
 	keys := proofKeys(t, keyOne)
 	if err := pgguard.SetProofKeys(t.Context(), th.url, keys); err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range otherTexts {
-		for _, proof := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/proof=%t", name, proof), func(t *testing.T) {
-				s := th.newStage(t, false, pgx.ReadCommitted)
-				s.exec(`TRUNCATE fencing.proven`)
-				s.exec(`CREATE DOMAIN day AS date`)
-				s.exec(`CREATE TABLE things (thing ` + c.column + `, note text)`)
-				s.exec(`INSERT INTO things VALUES ('` + c.value + `')`)
-				s.exec(`SET ` + c.setting) // who protects has it as well
-				s.exec(`SELECT fencing.protect('app.things', $1, $2::boolean)`, expressionOver(c.column), proof)
-				s.exec(`RESET ALL`)
-				claim := func(resource string, token int) string {
-					if !proof {
-						return fmt.Sprintf(`SELECT fencing.claim('%s', %d)`, resource, token)
-					}
-					return fmt.Sprintf(`SELECT fencing.claim('%s', %d, '%s')`, resource, token, keys.Prove(resource, 34))
+		t.Run(fmt.Sprintf("%s/proof=%t", name, proof), func(t *testing.T) {
+			s := th.newStage(t, false, pgx.ReadCommitted)
+			s.exec(`TRUNCATE fencing.proven`)
+			s.exec(`CREATE DOMAIN day AS date`)
+			s.exec(`CREATE TABLE things (thing ` + c.column + `, note text)`)
+			s.exec(`INSERT INTO things VALUES ('` + c.value + `')`)
+			s.exec(`SET ` + c.setting) // who protects has it as well
+			s.exec(`SELECT fencing.protect('app.things', $1, $2::boolean)`, expressionOver(c.column), proof)
+			s.exec(`RESET ALL`)
+			claim := func(resource string, token int) string {
+				if !proof {
+					return fmt.Sprintf(`SELECT fencing.claim('%s', %d)`, resource, token)
 				}
-				for _, set := range []string{`RESET ALL`, `SET ` + c.setting} {
-					s.exec(set)
-					for _, sql := range []string{`UPDATE app.things SET note = 'x'`, `DELETE FROM app.things`, `TRUNCATE app.things`, `INSERT INTO app.things VALUES ('` + c.value + `')`} {
-						if err := tried(t, s.admn, claim(c.resource, 34), sql, `ROLLBACK`); err != nil && !strings.Contains(err.Error(), "commit") {
-							t.Errorf("%s; %s under %s: %v", set, sql, c.resource, err)
-						}
-						if err := tried(t, s.admn, claim(c.other, 34), sql); sqlState(err) != pgguard.SQLStateMissing {
-							t.Errorf("%s; %s under %s: %v, want %s", set, sql, c.other, err, pgguard.SQLStateMissing)
-						}
+				return fmt.Sprintf(`SELECT fencing.claim('%s', %d, '%s')`, resource, token, keys.Prove(resource, 34))
+			}
+			for _, set := range []string{`RESET ALL`, `SET ` + c.setting} {
+				s.exec(set)
+				for _, sql := range []string{`UPDATE app.things SET note = 'x'`, `DELETE FROM app.things`, `TRUNCATE app.things`, `INSERT INTO app.things VALUES ('` + c.value + `')`} {
+					if err := tried(t, s.admn, claim(c.resource, 34), sql, `ROLLBACK`); err != nil && !strings.Contains(err.Error(), "commit") {
+						t.Errorf("%s; %s under %s: %v", set, sql, c.resource, err)
+					}
+					if err := tried(t, s.admn, claim(c.other, 34), sql); sqlState(err) != pgguard.SQLStateMissing {
+						t.Errorf("%s; %s under %s: %v, want %s", set, sql, c.other, err, pgguard.SQLStateMissing)
 					}
 				}
-				s.exec(`RESET ALL`)
-			})
-		}
+			}
+			s.exec(`RESET ALL`)
+		})
 	}
 }
 
 // TestLiteralsAreReadWhereTheyWereWritten: in the settings of who protects, and
 // kept in a form that no setting changes.
 func TestLiteralsAreReadWhereTheyWereWritten(t *testing.T) {
+	literalsAreReadWhereTheyWereWritten(t, true)
+}
+
+func TestLiteralsAreReadWhereTheyWereWrittenWithoutProofs(t *testing.T) {
+	testenv.Long(t, "a literal that a setting changes in a table without proofs alone")
+	literalsAreReadWhereTheyWereWritten(t, false)
+}
+
+func literalsAreReadWhereTheyWereWritten(t *testing.T, proof bool) {
+	t.Helper()
 	th := newTheatre(t)
 	keys := proofKeys(t, keyOne)
 	if err := pgguard.SetProofKeys(t.Context(), th.url, keys); err != nil {
 		t.Fatal(err)
 	}
-	for _, proof := range []bool{false, true} {
-		for _, c := range []struct{ setting, expression, row, resource string }{
-			{`datestyle = 'SQL, DMY'`, `CASE WHEN day < '02/03/2026'::date THEN 'old' ELSE 'new' END`, `'2026-02-10'`, `old`},
-			{`datestyle = 'SQL, MDY'`, `CASE WHEN day < '02/03/2026'::date THEN 'old' ELSE 'new' END`, `'2026-02-10'`, `new`},
-			{`intervalstyle = 'sql_standard'`, `('-1 2:00:00'::interval)::text`, `NULL`, `-1 days -02:00:00`},
-			{`standard_conforming_strings = on`, `'a\' || (day IS NULL)`, `NULL`, `a\true`},
-			{`standard_conforming_strings = off`, `'a\\' || (day IS NULL)`, `NULL`, `a\true`},
-			{`quote_all_identifiers = on`, `'a' || id`, `NULL`, `a1`},
-		} {
-			t.Run(fmt.Sprintf("%s/proof=%t", c.setting, proof), func(t *testing.T) {
-				s := th.newStage(t, false, pgx.ReadCommitted)
-				s.exec(`CREATE TABLE days (day date, id int DEFAULT 1)`)
-				s.exec(`SET ` + c.setting)
-				s.exec(`SELECT fencing.protect('days', $1, $2::boolean)`, c.expression, proof)
-				s.exec(`RESET ALL`)
-				for _, set := range []string{`RESET ALL`, `SET datestyle = 'SQL, DMY'`, `SET standard_conforming_strings = off`} {
-					conn := s.connect() // a function is read once a session
-					mustExec(t, conn, set)
-					for _, sql := range []string{`INSERT INTO app.days VALUES (` + c.row + `)`, `UPDATE app.days SET day = day`, `TRUNCATE app.days`} {
-						tx, err := conn.Begin(t.Context())
-						if err != nil {
-							t.Fatal(err)
-						}
-						mustExec(t, tx, `SELECT fencing.claim($1, 34, $2)`, c.resource, keys.Prove(c.resource, 34))
-						mustExec(t, tx, sql)
-						mustCommit(t, tx)
+	for _, c := range []struct{ setting, expression, row, resource string }{
+		{`datestyle = 'SQL, DMY'`, `CASE WHEN day < '02/03/2026'::date THEN 'old' ELSE 'new' END`, `'2026-02-10'`, `old`},
+		{`datestyle = 'SQL, MDY'`, `CASE WHEN day < '02/03/2026'::date THEN 'old' ELSE 'new' END`, `'2026-02-10'`, `new`},
+		{`intervalstyle = 'sql_standard'`, `('-1 2:00:00'::interval)::text`, `NULL`, `-1 days -02:00:00`},
+		{`standard_conforming_strings = on`, `'a\' || (day IS NULL)`, `NULL`, `a\true`},
+		{`standard_conforming_strings = off`, `'a\\' || (day IS NULL)`, `NULL`, `a\true`},
+		{`quote_all_identifiers = on`, `'a' || id`, `NULL`, `a1`},
+	} {
+		t.Run(fmt.Sprintf("%s/proof=%t", c.setting, proof), func(t *testing.T) {
+			s := th.newStage(t, false, pgx.ReadCommitted)
+			s.exec(`CREATE TABLE days (day date, id int DEFAULT 1)`)
+			s.exec(`SET ` + c.setting)
+			s.exec(`SELECT fencing.protect('days', $1, $2::boolean)`, c.expression, proof)
+			s.exec(`RESET ALL`)
+			for _, set := range []string{`RESET ALL`, `SET datestyle = 'SQL, DMY'`, `SET standard_conforming_strings = off`} {
+				conn := s.connect() // a function is read once a session
+				mustExec(t, conn, set)
+				for _, sql := range []string{`INSERT INTO app.days VALUES (` + c.row + `)`, `UPDATE app.days SET day = day`, `TRUNCATE app.days`} {
+					tx, err := conn.Begin(t.Context())
+					if err != nil {
+						t.Fatal(err)
 					}
+					mustExec(t, tx, `SELECT fencing.claim($1, 34, $2)`, c.resource, keys.Prove(c.resource, 34))
+					mustExec(t, tx, sql)
+					mustCommit(t, tx)
 				}
-			})
-		}
+			}
+		})
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/storage/pgguard"
 )
 
@@ -54,6 +55,7 @@ func TestTyposShowThemselves(t *testing.T) {
 // TestLastClaimIsNamedAmongMillions: where the marks are too many to search, the
 // refusal names the last claim.
 func TestLastClaimIsNamedAmongMillions(t *testing.T) {
+	testenv.Long(t, "a refusal that searches more marks than it has time for")
 	th := newTheatre(t)
 	s := th.newStage(t, true, pgx.ReadCommitted)
 	s.exec(`ALTER TABLE fencing.marks SET (fillfactor = 10)`)
