@@ -75,6 +75,9 @@ func TestSchedules(t *testing.T) {
 		"APScheduler": testAPScheduler, "Celery": testCelery, "Django": testDjangoCommand,
 	} {
 		t.Run(name, func(t *testing.T) {
+			if name != "APScheduler" {
+				testenv.Long(t, "a job that Celery or a Django command runs twice or beside another")
+			}
 			t.Parallel()
 			test(t, locks)
 		})

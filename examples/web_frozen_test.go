@@ -16,6 +16,7 @@ import (
 // A process that is frozen in its transaction has claimed, and so holds a row of the guard. Others make deposits into
 // the account soon after its lease has ended, and not only when it continues.
 func TestFrozenInItsTransaction(t *testing.T) {
+	testenv.Long(t, "an application whose frozen process keeps others from an account although the guard's own tests pass")
 	t.Parallel()
 	testenv.NeedsServer(t)
 	locks := serve(t)

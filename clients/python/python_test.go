@@ -68,13 +68,30 @@ var libraries = map[string]string{
 func TestGuardHelpers(t *testing.T) {
 	testenv.NeedsServer(t)
 	t.Parallel()
+	guardHelpers(t, nil, "test_guards")
+}
+
+func TestGuardHelpersWithPauses(t *testing.T) {
+	testenv.Long(t, "a library for MariaDB whose paused holder keeps its rows; PyMySQL stands for them")
+	t.Parallel()
+	var modules []string
+	classes := []string{"Mysqlclient", "SQLAlchemyMariaDB", "SQLAlchemySessionMariaDB", "DjangoMariaDB"}
+	for _, class := range classes {
+		modules = append(modules, "test_guards."+class+".test_a_holder_that_is_paused_is_put_out")
+	}
+	guardHelpers(t, []string{"FENCELOCK_TEST_PAUSED=" + strings.Join(classes, " ")}, modules...)
+}
+
+func guardHelpers(t *testing.T, env []string, modules ...string) {
+	t.Helper()
 	var names []string
 	for name := range libraries {
 		names = append(names, name)
 	}
 	slices.Sort(names)
 	python := testenv.PythonWith(t, libraries)
-	unittest(t, python, []string{"DATABASE_URL=" + faults.Accounts(t), "MARIADB_URL=" + faults.MariaAccounts(t), "FENCELOCK_TEST_LIBRARIES=" + strings.Join(names, " ")}, "test_guards")
+	env = append(env, "DATABASE_URL="+faults.Accounts(t), "MARIADB_URL="+faults.MariaAccounts(t), "FENCELOCK_TEST_LIBRARIES="+strings.Join(names, " "))
+	unittest(t, python, env, modules...)
 }
 
 // The package's types hold under mypy --strict.
@@ -214,8 +231,11 @@ func TestTLS(t *testing.T) {
 	testenv.NeedsServer(t)
 	cert, key := testenv.Certificate(t)
 	server := testenv.StartFencelock(t, "FENCELOCK_TLS_CERT_FILE="+cert, "FENCELOCK_TLS_KEY_FILE="+key)
-	for _, python := range testenv.Pythons(t) {
+	for i, python := range testenv.Pythons(t) {
 		t.Run(python.Version, func(t *testing.T) {
+			if i > 0 {
+				testenv.Long(t, "a Python beside the default one whose TLS the client does not know")
+			}
 			t.Parallel()
 			if said := run(t, ".", python.Path, "-B", "-W", "error::ResourceWarning", "tests/tls.py", "https://"+server.Addr(), cert); strings.TrimSpace(said) != "fine" {
 				t.Error(said)

@@ -244,6 +244,7 @@ func (e *election) inOrder() {
 // servers, and a watch tells each change: with client.Elect, and with fencelock elect.
 func TestElection(t *testing.T) {
 	t.Run("client", func(t *testing.T) {
+		testenv.Long(t, "a leader of client.Elect, in a process of its own, that leads beside another")
 		t.Parallel()
 		testElection(t, (*election).watch, func(e *election, name string) *exec.Cmd {
 			self, err := os.Executable()

@@ -176,8 +176,13 @@ func (m *movers) judge() {
 // rise, no two leases are valid at once, and the guard refuses earlier tokens.
 func TestMoveBetweenEngines(t *testing.T) {
 	t.Parallel()
+	move(t, [2]place{filePlace(t), postgresPlace(t)})
+}
+
+func TestMoveBetweenOtherEngines(t *testing.T) {
+	testenv.Long(t, "an engine whose locks cannot be moved, or not back")
+	t.Parallel()
 	for name, places := range map[string][2]func(*testing.T) place{
-		"file and Postgres":      {filePlace, postgresPlace},
 		"Redis and Postgres":     {redisPlace, postgresPlace},
 		"Postgres and ZooKeeper": {postgresPlace, zookeeperPlace},
 		"etcd and Postgres":      {etcdPlace, postgresPlace},
