@@ -131,15 +131,14 @@ func TestKitFindsMistakes(t *testing.T) {
 	}
 }
 
-// javaDriver compiles the Java client and its driver into a folder. It makes a class archive of what
+// javaDriver compiles the driver of the Java client into a folder. It makes a class archive of what
 // firstUses loads, and switches off what speeds up long runs but slows down the start.
 func javaDriver(t *testing.T, dir string) (command []string) {
 	t.Helper()
 	in := func(name string) string { return filepath.Join(dir, name) }
-	classPath := strings.Join([]string{in("driver.jar"), in("fencelock-client.jar"), testenv.Java(t, map[string]string{"jackson-core": "libjackson2-core-java"})}, ":")
+	classPath := strings.Join([]string{in("driver.jar"), filepath.Join(testenv.JavaClient(t), "fencelock-client.jar"), testenv.Java(t, map[string]string{"jackson-core": "libjackson2-core-java"})}, ":")
 	java := []string{"java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xlog:disable", "-cp", classPath}
 	for _, command := range [][]string{
-		{"../java/build.sh", dir},
 		{"javac", "-cp", classPath, "-d", in("driver"), "../java/src/test/java/io/github/fencelock/Driver.java"},
 		{"jar", "--create", "--file", in("driver.jar"), "-C", in("driver"), "."},
 	} {

@@ -53,7 +53,7 @@ func TestJava(t *testing.T) {
 		elsewhere := t.TempDir()
 		run(t, nil, "cp", "-r", "src", "pom.xml", "build.sh", elsewhere)
 		run(t, nil, filepath.Join(elsewhere, "build.sh"), filepath.Join(elsewhere, "out"))
-		run(t, nil, "cmp", filepath.Join(dir, "fencelock-client.jar"), filepath.Join(elsewhere, "out", "fencelock-client.jar"))
+		run(t, nil, "cmp", filepath.Join(testenv.JavaClient(t), "fencelock-client.jar"), filepath.Join(elsewhere, "out", "fencelock-client.jar"))
 	})
 	t.Run("javadoc", func(t *testing.T) {
 		testenv.Long(t, "a public method without the documentation of a parameter")
@@ -207,11 +207,10 @@ func readme(t *testing.T) string {
 	return strings.ReplaceAll(program.String(), `"http://127.0.0.1:8080"`, `System.getenv("FENCELOCK_URL")`)
 }
 
-// compiled compiles the client, the extension of JUnit and all tests into a folder. It is the class path of all.
+// compiled compiles the extension of JUnit and all tests into a folder. It is the class path of all, with the client.
 func compiled(t *testing.T, dir string) (classPath string) {
 	t.Helper()
-	classPath = strings.Join([]string{filepath.Join(dir, "tests"), filepath.Join(dir, "classes"), testenv.Java(t, libraries)}, ":")
-	run(t, nil, "./build.sh", dir)
+	classPath = strings.Join([]string{filepath.Join(dir, "tests"), filepath.Join(testenv.JavaClient(t), "classes"), testenv.Java(t, libraries)}, ":")
 	tests := strings.Fields(run(t, nil, "find", "junit/src/main/java", "src/test/java", "-name", "*.java"))
 	run(t, nil, "javac", append([]string{"-Xlint:all,-serial,-path", "-Werror", "-cp", classPath, "-d", filepath.Join(dir, "tests")}, tests...)...)
 	return classPath

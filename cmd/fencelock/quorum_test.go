@@ -41,6 +41,7 @@ func TestQuorumAndPostgres(t *testing.T) {
 
 	// Without Postgres locks continue, the guard says so, and comes back by itself.
 	pg.Kill()
+	p.untilAnswer(http.StatusServiceUnavailable, "GET", "/guarded/orders/42", "") // a session outlives its server for a moment
 	var away wire.Problem
 	resp := p.ask(&away, "GET", "/guarded/orders/42", "")
 	p.wants(resp, http.StatusServiceUnavailable)

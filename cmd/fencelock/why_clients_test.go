@@ -98,14 +98,11 @@ func TestWhyInThreeLanguages(t *testing.T) {
 	writeFile(t, filepath.Join(dir, "takes.py"), pythonTakes)
 	writeFile(t, filepath.Join(dir, "Takes.java"), javaTakes)
 	libraries := testenv.Java(t, map[string]string{"jackson-core": "libjackson2-core-java"})
-	if out, err := exec.Command("../../clients/java/build.sh", dir).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
 	t.Setenv("PYTHONPATH", absolute(t, "../../clients/python/src"))
 
 	gopher := p.takes("gopher", "x", "y", "sh", "-c", goTakes, testenv.Program(t))
 	python := p.takes("python", "y", "z", testenv.Pythons(t)[0].Path, filepath.Join(dir, "takes.py"))
-	java := p.takes("java", "z", "x", "java", "-cp", filepath.Join(dir, "fencelock-client.jar")+":"+libraries, filepath.Join(dir, "Takes.java"))
+	java := p.takes("java", "z", "x", "java", "-cp", filepath.Join(testenv.JavaClient(t), "fencelock-client.jar")+":"+libraries, filepath.Join(dir, "Takes.java"))
 	gopher.waits(p)
 	python.waits(p)
 	for _, name := range []string{"", "x", "python", "java"} {

@@ -1,9 +1,13 @@
 package testenv
 
 import (
+	"crypto/sha256"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -66,4 +70,51 @@ func Java(t testing.TB, libraries map[string]string) (classPath string) {
 		}
 	}
 	return strings.Join(files, ":")
+}
+
+// JavaClient returns the folder with the compiled Java client, fencelock-client.jar, and the same as classes. It is
+// compiled once for all packages, and again after its sources have changed.
+func JavaClient(t testing.TB) (dir string) {
+	t.Helper()
+	Java(t, map[string]string{"jackson-core": "libjackson2-core-java"})
+	dir, err := buildAt("clients/java", func(root, dir string) error {
+		source, mark := filepath.Join(root, "clients", "java"), filepath.Join(dir, "sources")
+		sum, err := sumOf(filepath.Join(source, "build.sh"), filepath.Join(source, "pom.xml"), filepath.Join(source, "src", "main"))
+		if err != nil {
+			return err
+		}
+		if built, err := os.ReadFile(mark); err == nil && string(built) == sum {
+			return nil
+		}
+		if err := os.Remove(mark); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if out, err := exec.Command(filepath.Join(source, "build.sh"), dir).CombinedOutput(); err != nil {
+			return fmt.Errorf("clients/java/build.sh: %w: %s", err, out)
+		}
+		return os.WriteFile(mark, []byte(sum), 0o600)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// sumOf returns a sum over the names and contents of files, and of all files below folders.
+func sumOf(paths ...string) (string, error) {
+	sum := sha256.New()
+	for _, path := range paths {
+		err := filepath.WalkDir(path, func(name string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() {
+				return err
+			}
+			content, err := os.ReadFile(name)
+			_, _ = fmt.Fprintf(sum, "%s %d\n%s", name, len(content), content)
+			return err
+		})
+		if err != nil {
+			return "", err
+		}
+	}
+	return fmt.Sprintf("%x", sum.Sum(nil)), nil
 }

@@ -58,6 +58,20 @@ func Build(t testing.TB, pkg string) string {
 }
 
 func build(pkg string) (program string, err error) {
+	dir, err := buildAt(pkg, func(root, dir string) error {
+		command := exec.Command("go", "build", "-o", filepath.Join(dir, path.Base(pkg)), pkg)
+		command.Dir = root
+		if out, err := command.CombinedOutput(); err != nil {
+			return fmt.Errorf("go build %s: %w: %s", pkg, err, out)
+		}
+		return nil
+	})
+	return filepath.Join(dir, path.Base(pkg)), err
+}
+
+// buildAt calls make with the folder of the working tree, and with the folder for what is built from pkg. Of all
+// processes one builds at a time.
+func buildAt(pkg string, make func(root, dir string) error) (dir string, err error) {
 	root, err := productDir()
 	if err != nil {
 		return "", err
@@ -65,7 +79,7 @@ func build(pkg string) (program string, err error) {
 	if err := dependOn(root); err != nil {
 		return "", err
 	}
-	dir, err := folderOf(root, pkg)
+	dir, err = folderOf(root, pkg)
 	if err != nil {
 		return "", err
 	}
@@ -77,13 +91,7 @@ func build(pkg string) (program string, err error) {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return "", fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
-	program = filepath.Join(dir, path.Base(pkg))
-	command := exec.Command("go", "build", "-o", program, pkg)
-	command.Dir = root
-	if out, err := command.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build %s: %w: %s", pkg, err, out)
-	}
-	return program, nil
+	return dir, make(root, dir)
 }
 
 // sources are the file name endings of sources, including those in other languages.

@@ -84,7 +84,19 @@ type Open func(tb testing.TB, wanted Wanted) Harness
 // in a batch with strangers' operations. It calls open once for every test; open cleans up with t.Cleanup.
 func Run(t *testing.T, open func(t *testing.T, wanted Wanted) Harness) {
 	t.Helper()
+	RunSingle(t, open)
+	RunBatched(t, open)
+}
+
+// RunSingle is the part of Run that plays the rules with single operations.
+func RunSingle(t *testing.T, open func(t *testing.T, wanted Wanted) Harness) {
+	t.Helper()
 	t.Run("rules", func(t *testing.T) { rules(t, open, way{}) })
+}
+
+// RunBatched is the rest of Run: the rules in batches, which are harder for a node, and everything else.
+func RunBatched(t *testing.T, open func(t *testing.T, wanted Wanted) Harness) {
+	t.Helper()
 	run(t, open, way{batches: true})
 }
 

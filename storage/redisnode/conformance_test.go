@@ -65,9 +65,19 @@ func unsynced() []testenv.RedisOption {
 // The server's user has the rights that the package's comment documents, which must be
 // enough for everything.
 func TestConformance(t *testing.T) {
+	conformance(t, nodetest.RunBatched)
+}
+
+func TestConformanceOfSingleOperations(t *testing.T) {
+	testenv.Long(t, "a rule that the script breaks only for an operation that comes alone")
+	conformance(t, nodetest.RunSingle)
+}
+
+func conformance(t *testing.T, run func(*testing.T, func(*testing.T, nodetest.Wanted) nodetest.Harness)) {
+	t.Helper()
 	t.Parallel()
 	server := testenv.StartRedis(t, append(unsynced(), testenv.WithUser("locks", "s3cret", documentedACL(t)...))...)
-	nodetest.Run(t, func(t *testing.T, wanted nodetest.Wanted) nodetest.Harness {
+	run(t, func(t *testing.T, wanted nodetest.Wanted) nodetest.Harness {
 		t.Helper()
 		server.FlushAll()
 		t.Cleanup(func() { onlyRecordLasts(t, server) })
