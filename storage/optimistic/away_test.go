@@ -82,6 +82,26 @@ func TestALossWithoutACopy(t *testing.T) {
 	})
 }
 
+// That a commit is lost is not forgotten when the copy is loaded again before another life has begun.
+func TestALossIsRemembered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := newMemory()
+		s := New(service, Options{})
+		put(t, s, "k", "1")
+		life, before := status(t, s), service.save()
+		put(t, s, "k", "2")
+		service.restore(before)
+		for range 2 {
+			s.loadAgain()
+			time.Sleep(time.Minute)
+		}
+		if status(t, s) == life {
+			t.Error("it was forgotten")
+		}
+		_ = s.Close()
+	})
+}
+
 // What was removed by hand is missed, by servers that run and by those that start: another
 // life begins, which is not young, and no row of a log with a gap is in it.
 func TestWhatIsMissing(t *testing.T) {
