@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 
 var runFor = flag.Duration("for", 25*time.Second, "how long TestSoakFaults takes")
 
-// compiler is the version of tsc that made dist; others write some of it in another way.
+// compiler is the version of tsc that made dist. Other versions write some of the code in another way.
 const compiler = "Version 4.8"
 
 var (
@@ -34,7 +34,7 @@ func TestTypeScript(t *testing.T) {
 	run(t, ".", nil, testenv.Node(t), "--test", "tests/client.test.mjs")
 }
 
-// The service for the tests of applications.
+// fencelock/testing, the service for the tests of applications.
 func TestTesting(t *testing.T) {
 	testenv.NeedsServer(t)
 	t.Parallel()
@@ -74,7 +74,7 @@ func tsc(t *testing.T) string {
 	return file
 }
 
-// What npm installs is what tsc --strict makes of the sources.
+// The committed dist, which npm installs, is what tsc --strict makes of the sources.
 func TestDist(t *testing.T) {
 	t.Parallel()
 	testenv.Long(t, "a committed dist that is not what its source compiles to")
@@ -88,8 +88,9 @@ func TestDist(t *testing.T) {
 	}
 }
 
-// npm installs the folder, and what it packs, without a network. In either, import and require give the same classes, and
-// the compiler finds types in both module systems, in the older resolution, and without those of the DOM and of Node.
+// npm installs the folder, and the tarball that it packs, without a network. From either, import and require give the same
+// classes, and the compiler finds types in both module systems, with the older module resolution, and without the types of
+// the DOM and of Node.
 func TestPackage(t *testing.T) {
 	testenv.Long(t, "that npm cannot install the package")
 	t.Parallel()
@@ -180,7 +181,7 @@ func install(t *testing.T, dir, source string) {
 	}
 }
 
-// The JavaScript of README.md runs as it is there.
+// The JavaScript of README.md runs as it is written there.
 func TestReadme(t *testing.T) {
 	testenv.NeedsServer(t)
 	t.Parallel()
@@ -213,14 +214,14 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// The client under faults of everything, see clients/faults.
+// The client while servers and connections fail, see clients/faults.
 func TestSoakFaults(t *testing.T) {
 	testenv.Soak(t, "a TypeScript client that works late, or leaks, under faults")
 	worker := []string{testenv.Node(t), "tests/faults.mjs"}
 	faults.Run(t, *runFor, [][]string{worker, worker, worker}, "NODE_PATH="+testenv.NodeModules(t, pg))
 }
 
-// A pair takes at most 1.2 times as long as one of a bare loop over fetch, in one run.
+// An acquire with its release takes at most 1.2 times as long as in a bare loop over fetch, measured in the same run.
 func TestSoakSpeed(t *testing.T) {
 	testenv.Soak(t, "a TypeScript client that became slow")
 	testenv.NeedsServer(t)

@@ -1,8 +1,8 @@
-/** What the work around a call holds: in Node it is known without being passed on. */
+/** The leases that the work around a call holds. In Node an AsyncLocalStorage carries them, so that nobody passes them on. */
 
 import { Lease } from './lease.js';
 
-/** A lease that a `do` took and that others in its work may join, or would wait for. */
+/** A lease that an earlier call took. A call inside its work may join it, or would wait for it in vain. */
 export interface Held {
   readonly owner: object;
   readonly servers: readonly string[];
@@ -10,7 +10,7 @@ export interface Held {
   readonly over: boolean;
 }
 
-/** A list, from the inside to the outside. */
+/** A linked list of the leases held around some work, the innermost first. */
 interface Around {
   readonly held: Held;
   readonly outer: Around | undefined;
@@ -25,7 +25,7 @@ const KEY = Symbol.for('fencelock.around'); // both module systems share it
 const shared = globalThis as { [KEY]?: Storage | undefined };
 const node = 'node:async_hooks'; // a variable, so that bundlers for browsers do not look for it
 
-/** A browser has none: there the signal alone tells. */
+/** The AsyncLocalStorage; undefined in a browser, where only `options.signal` shows what is held. */
 async function storage(): Promise<Storage | undefined> {
   const { process } = globalThis as { process?: { versions?: { node?: string } } };
   if (shared[KEY] || !process?.versions?.node) return shared[KEY];
@@ -33,13 +33,13 @@ async function storage(): Promise<Storage | undefined> {
   return (shared[KEY] ??= new AsyncLocalStorage() as Storage);
 }
 
-/** Runs work, whose calls know what is held. */
+/** Runs work. For the calls inside it, `around` has `held` in its list. */
 export async function inside<T>(held: Held, work: () => Promise<T>): Promise<T> {
   const known = shared[KEY] ?? (await storage());
   return known ? known.run({ held, outer: known.getStore() }, work) : work();
 }
 
-/** What is held around the caller, from the inside to the outside. */
+/** The leases held around the caller that are not over, the innermost first. */
 export function around(): Held[] {
   const list: Held[] = [];
   for (let at = shared[KEY]?.getStore(); at; at = at.outer) if (!at.held.over) list.push(at.held);

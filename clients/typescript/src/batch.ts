@@ -1,20 +1,22 @@
-/** Calls that are made at once share requests, since most of what a call costs is its request. The first calls to a
- * server that are under way are sent as they are; further acquires that do not wait in the queue, extends and releases gather,
- * and are sent together as one POST /locks/batch when one that is under way is answered, or a few milliseconds later. For its caller a call
- * in a batch is like one that is sent alone: it has its own key, time limit and outcome. A caller that gives up leaves
- * the batch to the others, and what it was granted is ended when the batch is answered; the request is aborted when all
- * have left. A server, or a proxy, that refuses the batch as a whole is sent single requests for a minute. */
+/** Calls made at the same time share requests, since most of the cost of a call is its request. The first `batchAfter` calls to
+ * a server are sent as single requests. While these are under way, further extends, releases, and acquires that do not wait in
+ * the queue gather. They are sent together as one POST /locks/batch when a request under way has ended, or after 5 ms.
+ *
+ * For its caller a call in a batch is like one that is sent alone: it has its own key, time limit and outcome. When a caller
+ * gives up, the batch continues for the others, and the client ends what that call was granted when the response arrives. The
+ * request is aborted when all its callers have given up. If a server, or a proxy, refuses the batch as a whole, the client
+ * sends it single requests for a minute. */
 
 import { now, onAbort } from './clock.js';
 
 export const BATCH_AFTER = 2; // requests under way: the default of batchAfter
-const GATHER_AT_MOST = 5; // milliseconds: short beside what an answer may take
+const GATHER_AT_MOST = 5; // milliseconds: short compared with the time of a request
 const MAX_BATCH = 128; // operations
-const MAX_BYTES = 60 << 10; // of a body, of which a server takes 64 KiB
+const MAX_BYTES = 60 << 10; // of a body; a server accepts 64 KiB
 const MAX_OPERATION = MAX_BYTES / 16; // a larger one is sent alone
 const NO_BATCHES_FOR = 60_000;
 
-/** What a server answered. */
+/** A server's response. */
 export interface Reply {
   readonly sent: number;
   readonly status: number;
@@ -24,16 +26,17 @@ export interface Reply {
   readonly location: string;
 }
 
-/** What a call is in a batch. */
+/** A call as an element of a batch. */
 export interface Operation {
   readonly text: string;
   readonly authorization: string;
 }
 
-/** The outcome of a call whose caller has left: the reply, undefined if it was not done; it rejects if there was no answer. */
+/** The outcome of a call whose caller has given up: the response, or undefined if the server did not carry the call out.
+ * Rejects if there was no response. */
 export type Late = Promise<Reply | undefined>;
 
-/** Why a call has no reply from a batch. */
+/** Returned for a call that is not sent in a batch: the caller has to send it as a single request. */
 export const ALONE = Symbol('to be sent alone');
 
 interface Gathered extends Operation {
@@ -51,7 +54,7 @@ interface Batch {
 
 const KINDS: Readonly<Record<string, string>> = { 'POST /locks': 'acquire', 'POST /leases/current/extend': 'extend', 'DELETE /leases/current': 'release' };
 
-/** What a request is in a batch; undefined if it cannot be in one. */
+/** The element of a batch for a request; undefined if the request cannot be sent in a batch. */
 export function operationOf({ method, path, headers, body, probe }: { method: string; path: string; headers: Record<string, string>; body?: string | undefined; probe?: number | undefined }): Operation | undefined {
   const kind = KINDS[`${method} ${path}`];
   if (!kind || probe !== undefined || headers['Prefer'] || (kind === 'acquire' && body?.includes('"wait_ms":'))) return undefined;
@@ -61,7 +64,7 @@ export function operationOf({ method, path, headers, body, probe }: { method: st
   return weight(text) <= MAX_OPERATION && (lease === undefined || /^[!-~]*$/.test(lease)) ? { text, authorization } : undefined;
 }
 
-/** At least the bytes of a text and a comma. */
+/** An upper bound of the bytes that a text and a comma have in UTF-8. */
 function weight(text: string): number {
   return (/^[\0-\x7f]*$/.test(text) ? text.length : 3 * text.length) + 1;
 }
@@ -69,8 +72,8 @@ function weight(text: string): number {
 export class Batcher {
   #after: number;
   #send: (body: string, authorization: string, signal: AbortSignal) => Promise<Reply>;
-  #underWay = 0; // requests, of one call or of several
-  #batches = 0; // of them of several
+  #underWay = 0; // requests: single ones and batches
+  #batches = 0; // the batches among them
   #mostBatches: number;
   #waiting: Gathered[] = [];
   #timer: ReturnType<typeof setTimeout> | undefined;
@@ -83,8 +86,9 @@ export class Batcher {
     this.#send = send;
   }
 
-  /** The reply to an operation, or ALONE if it is to be sent alone: `ended` must follow then. When `signal` is aborted it
-   * rejects with the reason, and `left` gets the outcome if there will be one, undefined if it was not sent. */
+  /** Returns the response to an operation from its batch, or ALONE. After ALONE the caller sends the operation as a single
+   * request, and calls `ended` when that request is over. When `signal` is aborted, `gather` rejects with its reason. It then
+   * calls `left`: with the outcome to come if the batch continues for others, with undefined if the operation was not sent. */
   async gather(operation: Operation, signal: AbortSignal, left: (late: Late | undefined) => void, sent: () => void): Promise<Reply | typeof ALONE> {
     if (this.#after < 0 || this.#underWay < this.#after || now() < this.#refused.until) {
       this.#underWay++;
@@ -108,14 +112,14 @@ export class Batcher {
     });
     try {
       const reply = await Promise.race([outcome, aborted(signal)]);
-      if (reply === ALONE && gone) throw signal.reason; // #leave has counted it out
+      if (reply === ALONE && gone) throw signal.reason; // #leave calls ended for it
       return reply;
     } finally {
       unhook();
     }
   }
 
-  /** Says that a request is not under way any more. */
+  /** Notes that a request has ended, and sends what has gathered if there is room for it. */
   ended(): void {
     this.#underWay--;
     while (this.#underWay < this.#after && this.#ready()) this.#sendNext();
@@ -125,7 +129,7 @@ export class Batcher {
     return this.#waiting.length > 0 && this.#batches < this.#mostBatches;
   }
 
-  /** Sends the first that waits, with all others that can be in its batch. */
+  /** Sends the first waiting operation, with all others that fit into its batch. */
   #sendNext(): void {
     const calls: Gathered[] = [];
     const [first] = this.#waiting;
@@ -148,12 +152,12 @@ export class Batcher {
     void this.#perform(calls, batch);
   }
 
-  /** The caller of a call has given up. */
+  /** Takes out a call whose caller has given up. */
   #leave(gathered: Gathered, reason: unknown, left: (late: Late | undefined) => void): void {
     const { batch, outcome } = gathered;
     if (!batch) {
       this.#waiting = this.#waiting.filter((other) => other !== gathered);
-      outcome.then(() => this.ended(), () => {}); // if it was to be sent alone
+      outcome.then(() => this.ended(), () => {}); // if it was settled as ALONE before: its caller sends nothing now
       gathered.fail(reason);
       return left(undefined);
     }
@@ -174,7 +178,7 @@ export class Batcher {
         for (const each of calls) each.settle(ALONE);
         return;
       }
-      // What is not an answer to a batch is one to each call.
+      // A response without results, such as a 503, is the response to each call.
       calls.forEach((each, i) => each.settle(results ? { ...reply, ...results[i] } : { ...reply, text: reply.status < 300 ? '' : reply.text }));
     } catch (error) {
       for (const each of calls) each.fail(error);
@@ -202,8 +206,8 @@ function resultsOf({ status, text }: Reply, n: number): Pick<Reply, 'status' | '
   }
 }
 
-/** Whether a status refuses the batch as such: an older server, or a proxy, does not know the route, or does not like the
- * body. No operation was done then. */
+/** Whether a status refuses the batch itself, because an older server or a proxy does not know the route or does not accept
+ * the body. None of its operations was carried out then. */
 function refusesBatches(status: number): boolean {
   return (status >= 400 && status < 500 && ![401, 408, 429].includes(status)) || status === 501;
 }

@@ -1,4 +1,4 @@
-/** Sends calls: to which server, and how often. docs/how-to/write-a-client.md has the rules. */
+/** Sends calls, and decides to which server and how often. docs/how-to/write-a-client.md has the rules. */
 
 import { now, sleep, tell, within } from './clock.js';
 import { FencelockError, Held, shown, Unavailable, unavailable } from './errors.js';
@@ -19,37 +19,37 @@ export interface CallSettings {
 }
 
 export interface Call extends Bounds {
-  /** What it does: acquire, extend, …. */
+  /** The verb for messages: acquire, extend, …. */
   readonly operation: string;
-  /** What it is about; "" if that is not known. */
+  /** The resource, several with ", " between them; "" if it is not known. */
   readonly resource: string;
   readonly method: string;
   readonly path: string;
   readonly headers?: Record<string, string>;
-  /** The body, made of how long the request may wait in the queue. */
+  /** Makes the body. `wait` is how many milliseconds the request may wait in the queue. */
   readonly body?: (wait: number) => unknown;
   readonly signal?: AbortSignal | undefined;
-  /** No caller waits for it: its retries are not observed. */
+  /** No caller waits for the call, so onRetry is not called. */
   readonly quiet?: boolean;
-  /** The fencing token of the lease that it breaks. */
+  /** Of a break: the fencing token of the lease to end. */
   readonly breaks?: number;
-  /** It is not sent again after a try that may have taken effect. */
+  /** The call is not sent again after a try that may have taken effect. */
   readonly once?: boolean;
 }
 
 export class Calls {
   readonly servers: readonly Server[];
   readonly timeout: number;
-  /** Leases that are kept alive until they are released, which close does. */
+  /** Leases that are kept alive. Close releases those that their holders have not. */
   readonly kept = new Set<{ finish(): Promise<unknown> }>();
   /** Set when the client has been closed: nothing is sent any more. */
   closed: FencelockError | undefined;
   #settings: CallSettings;
-  #busy = 0; // what idle waits for
+  #busy = 0; // functions that `counted` runs
   #idle: (() => void)[] = []; // called when nothing is busy any more
-  #background = new Map<AbortController, Promise<void>>(); // what no caller waits for
-  #first = 0; // the server that answered last
-  #slowest = SHORTEST_TRY; // how long a recent answer took; old ones fade
+  #background = new Map<AbortController, Promise<void>>(); // work that no caller waits for, each with what stops it
+  #first = 0; // the index of the server that responded last
+  #slowest = SHORTEST_TRY; // milliseconds of the slowest recent response; each further one lets it fade by a tenth
 
   constructor(settings: CallSettings) {
     const { servers, timeout, patience, batchAfter, fetch } = settings;
@@ -64,7 +64,7 @@ export class Calls {
     this.#settings = { ...settings, poll };
   }
 
-  /** Has idle wait for what is under way. */
+  /** Runs f, and makes `idle` wait until it has ended. */
   async counted<T>(f: () => Promise<T>): Promise<T> {
     this.#busy++;
     try {
@@ -74,14 +74,16 @@ export class Calls {
     }
   }
 
-  /** Does what no caller waits for, until the signal that it gets is aborted; if it fails, TTLs end what it was to end. */
+  /** Runs f without a caller that waits for it. Its errors are dropped: if f fails to end a lease, the lease's TTL does. When
+   * the time of `idle` is over, the signal that f gets is aborted. */
   inBackground(f: (signal: AbortSignal) => Promise<unknown>): void {
     const stop = new AbortController();
     const done = f(stop.signal).then(() => {}, () => {}).finally(() => this.#background.delete(stop));
     this.#background.set(stop, done);
   }
 
-  /** Resolves when no call is under way any more, and what is in the background is over, or has had so many milliseconds. */
+  /** Waits until nothing runs under `counted`, and then until the work in the background has ended, which it stops after
+   * so many milliseconds. */
   async idle(milliseconds: number): Promise<void> {
     if (this.#busy > 0) await new Promise<void>((idle) => this.#idle.push(idle));
     const given = setTimeout(() => {
@@ -95,9 +97,9 @@ export class Calls {
     return new Tries(bounds, patience, this.#settings.poll);
   }
 
-  /** Sends a call until a server answers it for good, its deadline has come, or none has for as long
-   * as the client is patient. Every call but one that is to be sent `once` may be sent twice: an acquire carries
-   * a key, a break the token of the lease, and the others change nothing twice. It rejects with the reason of the call's signal when that is aborted. */
+  /** Sends a call until a server gives a final response, the call's deadline passes, or all servers have failed for as long
+   * as the client's patience. Any call that is not `once` may be sent twice: an acquire carries an idempotency key, a break the
+   * token of the lease, and the others have no second effect. Rejects with the reason of the call's signal when that is aborted. */
   async send(call: Call, tries = this.tries(call)): Promise<Answer> {
     for (;;) {
       if (this.closed) throw this.closed;
@@ -108,13 +110,13 @@ export class Calls {
     }
   }
 
-  /** Reads events from one of the servers, another one for each n. */
+  /** Reads events from one of the servers. Consecutive values of `n` take the servers in turn. */
   async listen(n: number, path: string, listener: Listener): Promise<void> {
     const server = this.servers[(this.#first + n) % this.servers.length] as Server;
     await server.listen(path, await this.#authorization(this.timeout, listener.signal), this.timeout, listener);
   }
 
-  /** The pause before the next try; it throws the error if there is to be none. */
+  /** Returns the milliseconds to pause before the next try. Throws the error if the call is not tried again. */
   #pause(call: Call, tries: Tries, error: FencelockError): number {
     if (error instanceof Held && tries.wait().left > 0) return tries.held();
     tries.queued &&= !(error instanceof Held);
@@ -147,9 +149,9 @@ export class Calls {
     return this.servers.map((_, i) => (this.#first + i) % this.servers.length);
   }
 
-  /** How long a try may take: four times what answers take, and twice as much after each round over all
-   * servers without one, so that slow servers are waited for and frozen ones are not. A call that is not sent again
-   * is waited for: to give it up leaves its caller in doubt. */
+  /** How many milliseconds a try may take: four times the slowest recent response, doubled after each round in which no server
+   * gave a final response. So the client waits for slow servers, and leaves frozen ones soon. A call that is sent `once` gets
+   * the whole timeout, because giving it up leaves its caller in doubt. */
   #tryLimit(call: Call, tries: Tries): number {
     if (call.once) return this.timeout;
     return Math.min(this.timeout, Math.max(SHORTEST_TRY, 4 * this.#slowest) * 2 ** tries.silent);
@@ -192,7 +194,7 @@ export class Calls {
     const sent = () => {
       asked = now();
     };
-    // What the first try waits for its turn here does not count, up to the time of a try.
+    // The time that the first try waits in this client for its turn does not count against the deadline, up to one timeout.
     const until = tries.deadline + (tries.number === 1 ? this.timeout : 0);
     let answered = true;
     try {
@@ -207,7 +209,7 @@ export class Calls {
     }
   }
 
-  /** Notes what an answer took; one that waited in the queue says nothing. */
+  /** Notes how long a response took, unless its request waited in the queue. */
   #answered(asked: number, waited: number): void {
     if (waited === 0) this.#slowest = Math.max(now() - asked, 0.9 * this.#slowest);
   }
@@ -215,12 +217,12 @@ export class Calls {
   #headers(call: Call, authorization: Record<string, string>, poll: number): Record<string, string> {
     const headers: Record<string, string> = { ...call.headers, ...authorization };
     if (call.body) headers['Content-Type'] = 'application/json';
-    if (poll) headers['Prefer'] = `wait=${poll / 1000}`; // it keeps the place in the queue
+    if (poll) headers['Prefer'] = `wait=${poll / 1000}`; // after the poll the server keeps the place in the queue
     return headers;
   }
 
-  /** A function for the bearer token that fails, or takes longer than `limit`, is as a server that does not answer: the next
-   * try calls it again. */
+  /** The header for the bearer token. If the application's function for the token fails, or takes longer than `limit`
+   * milliseconds, the try fails as if the server had not responded, and the next try calls the function again. */
   async #authorization(limit: number, signal: AbortSignal | undefined): Promise<Record<string, string>> {
     const { bearer } = this.#settings;
     if (bearer === undefined) return {};
@@ -242,7 +244,8 @@ function noAnswer(what: string, resource: string, server: Server, error: NoAnswe
 }
 
 
-/** A bearer token without the white space around it. What fetch says of a wrong one shows it. */
+/** The header for a bearer token, without the white space around the token. A malformed token is refused here, because the
+ * error message of fetch would show it. */
 function authorizationOf(bearer: string): Record<string, string> {
   const text = bearer.trim();
   if (!/^[!-~]+$/.test(text)) throw new TypeError('the bearer token is empty, or has characters that no token has');

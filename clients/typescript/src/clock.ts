@@ -1,7 +1,7 @@
-/** Milliseconds on the monotonic clock, the one of `Lease.until`. */
+/** Milliseconds on the monotonic clock, which `Lease.until` uses, too. */
 export const now = (): number => performance.now();
 
-/** The longest delay that timers know; a longer sleep is several. */
+/** The longest delay of a timer, in milliseconds. A longer sleep uses several timers. */
 export const LONGEST_TIMER = 2 ** 31 - 1;
 
 /** Sleeps, and rejects with the signal's reason when it is aborted. */
@@ -26,7 +26,8 @@ function nap(milliseconds: number, signal?: AbortSignal): Promise<void> {
   });
 }
 
-/** What a promise gives. Rejects with what `late` makes if that takes longer, or with the signal's reason when it is aborted first. */
+/** Settles as the promise does. If the promise takes longer than `milliseconds`, it rejects with the error that `late` makes; if
+ * the signal is aborted first, with the signal's reason. */
 export async function within<T>(promise: PromiseLike<T>, milliseconds: number, late: () => Error, signal?: AbortSignal): Promise<T> {
   const stop = new AbortController();
   const unhook = onAbort(signal, (reason) => stop.abort(reason));
@@ -42,8 +43,8 @@ export async function within<T>(promise: PromiseLike<T>, milliseconds: number, l
   }
 }
 
-/** Calls a function that an application gave to be told something. An error of it, also of a promise that it returns, is
- * dropped: it may not end what the function is told of. */
+/** Calls a callback of the application. If it throws, or if the promise that it returns rejects, the error is
+ * dropped: a faulty callback must not end the work that it is told about. */
 export function tell<T>(f: ((about: T) => unknown) | undefined, about: T): void {
   try {
     Promise.resolve(f?.(about)).catch(() => {});
@@ -52,8 +53,8 @@ export function tell<T>(f: ((about: T) => unknown) | undefined, about: T): void 
   }
 }
 
-/** Has `f` called with the reason when the signal is aborted, also if it is already.
- * Returns what takes that back. */
+/** Calls `f` with the reason when the signal is aborted; at once if it is aborted already.
+ * Returns a function that removes the listener. */
 export function onAbort(signal: AbortSignal | undefined, f: (reason: unknown) => void): () => void {
   if (!signal) return () => {};
   if (signal.aborted) f(signal.reason);

@@ -1,48 +1,48 @@
-/** What a call of the client can reject with. */
+/** The errors that a call of the client can reject with. */
 
 /** Any failure of a call. */
 export class FencelockError extends Error {
-  /** The problem type of the service's response ("lock-held", "no-quorum", …); "" if there was no response. Those of a
-   * later service may be others. */
+  /** The problem type of the service's response ("lock-held", "no-quorum", …); "" if there was no response. A later version
+   * of the service may have other types. */
   kind: string = '';
-  /** Its HTTP status; 0 if there was no response. */
+  /** The HTTP status of the response; 0 if there was no response. */
   status = 0;
-  /** What the call was about; several have ", " between them. */
+  /** The resource of the call; several have ", " between them. */
   resource = '';
   /** The server that was asked last; "" if none was. */
   url = '';
-  /** The X-Request-Id of its answer; "" without one. */
+  /** The X-Request-Id of the response; "" if it had none. */
   requestId = '';
 
   override get name(): string {
     return this.constructor.name;
   }
 
-  /** Whether an error is one of this library: `switch (error.kind)` then tells them apart. */
+  /** Whether an error is one of this library. If so, `switch (error.kind)` narrows it to its class. */
   static is(error: unknown): error is Failure {
     return error instanceof FencelockError;
   }
 }
 
-/** Another lease holds the resource, or the wait for it ended. Asking again is safe. */
+/** Another lease holds the resource, or the wait for it ended. Safe to repeat. */
 export class Held extends FencelockError {
   declare kind: 'lock-held' | 'wait-timeout';
   /** The label of that lease; "" if it has none. */
   holder = '';
   /** Its fencing token; 0 if it is not known. */
   token = 0;
-  /** How long it lives still, in milliseconds. */
+  /** Milliseconds until that lease ends, unless it is extended; 0 if not known. */
   remaining = 0;
 }
 
 /** The lease has ended, or can no longer be kept alive: stop the work, and acquire again.
- * What was written with its token is safe; what comes may be refused. */
+ * Earlier writes with its token are safe; later ones may be refused. */
 export class LeaseLost extends FencelockError {
   declare kind: 'lease-not-held' | 'max-hold-reached' | 'stale-token' | '';
 }
 
-/** A guard refused the token: it has seen a larger one. Nothing was written. Never repeat
- * it with the same token. */
+/** A guard refused the token, because it has seen a larger one. Nothing was written. Never repeat
+ * the write with the same token. */
 export class StaleToken extends LeaseLost {
   override kind: 'stale-token' = 'stale-token';
   /** The token that was refused, and the highest that the guard has seen; 0 if not known. */
@@ -50,17 +50,17 @@ export class StaleToken extends LeaseLost {
   highest = 0;
 }
 
-/** No server answered, or none had a quorum, or this caller sends more requests than it
- * may, for as long as the client's patience. Safe to repeat. */
+/** For as long as the client's patience, no server responded, or none had a quorum, or this caller was over a limit. Safe to
+ * repeat, except after `breakAny`, `writeRecord` and `deleteRecord`, which may have taken effect. */
 export class Unavailable extends FencelockError {
   declare kind:
     | 'no-quorum' | 'server-stopping' | 'too-many-waiters' | 'too-many-listeners' | 'too-many-lists' | 'too-many-requests' | 'waiter-limit' | 'lease-limit'
     | 'record-limit' | 'too-many-records' | 'guard-unavailable' | 'identity-unavailable' | 'request-timeout' | 'internal-error' | '';
-  /** For how long the service asks not to be asked again, in milliseconds; 0 if it did not say. */
+  /** How many milliseconds the service asks its clients to wait before the next request (Retry-After); 0 if it did not say. */
   retryAfter = 0;
 }
 
-/** The service requires a credential, does not accept this one, or does not allow it this. */
+/** The service requires a credential, does not accept the one that it got, or does not allow this caller the request. */
 export class Denied extends FencelockError {
   declare kind: 'unauthorized' | 'forbidden' | 'proof-refused';
 }
@@ -87,7 +87,7 @@ export class Closed extends FencelockError {
   override kind: 'closed' = 'closed';
 }
 
-/** Every error of this library: its `kind` narrows to the class in a `switch`. */
+/** Every error of this library. A `switch` over its `kind` narrows it to its class. */
 export type Failure =
   | Held | StaleToken | Unavailable | Denied | OtherLease | Closed
   | (LeaseLost & { kind: Exclude<LeaseLost['kind'], 'stale-token'> })
@@ -95,8 +95,8 @@ export type Failure =
 
 const KIND = Symbol.for('fencelock.error');
 
-/** Has instanceof know the errors of another copy of this library: an application may load it as a
- * CommonJS and as an ES module. Subclasses of an application's own are told apart as usual. */
+/** Makes instanceof recognize the errors of another copy of this library, because an application may load it as a
+ * CommonJS module and as an ES module. For the application's own subclasses instanceof works as usual. */
 for (const [name, type] of Object.entries({ FencelockError, Held, LeaseLost, StaleToken, Unavailable, Denied, Refused, OtherLease, Closed })) {
   Object.defineProperty(type.prototype, KIND, { value: name });
   Object.defineProperty(type, Symbol.hasInstance, { value: isInstance });
@@ -111,12 +111,12 @@ function isInstance(this: { prototype: object }, value: unknown): boolean {
   return false;
 }
 
-/** A name for a message: what does not print, or changes the direction of the text, is escaped. */
+/** A name for a message, with escapes for characters that do not print or that change the direction of the text. */
 export function shown(name: string): string {
   return name.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (c) => `\\u{${(c.codePointAt(0) as number).toString(16)}}`);
 }
 
-/** A problem document, or what is left of an answer that is none. */
+/** The fields of a problem document; none if the response has no such document. */
 export type Problem = Readonly<Record<string, unknown>>;
 
 const HELD = ['lock-held', 'wait-timeout'];
@@ -165,7 +165,7 @@ export function unavailable(operation: string, resource: string, why: string): U
   return about(new Unavailable(`${operation}: ${why}`), resource);
 }
 
-/** A call that would wait for the work around it, or for the lease whose signal it got. */
+/** The error of a call that would wait for the work around it (`joins`), or for the lease whose signal it got. */
 export function waitsForItself(resources: readonly string[], held: readonly string[], joins: boolean): Refused {
   const names = resources.join(', ');
   const holder = joins ? 'the work around it' : 'the lease whose signal it got';
@@ -179,7 +179,7 @@ export function lost(resource: string, why: string): LeaseLost {
   return about(new LeaseLost(`the lease of ${shown(resource)} is lost: ${why}`), resource);
 }
 
-/** Notes what an error is about. */
+/** Sets the resource of an error. */
 export function about<E extends FencelockError>(error: E, resource: string): E {
   error.resource = resource;
   return error;

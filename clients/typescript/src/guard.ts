@@ -21,17 +21,17 @@ export interface MysqlConnection {
   destroy(): void;
 }
 
-/** A pool of one of them whose `getConnection` gives a promise: `mysql2/promise`. */
+/** A pool of `mysql2/promise`, whose `getConnection` returns a promise. */
 export interface MysqlPool<C extends MysqlConnection = MysqlConnection> {
   getConnection(): Promise<C & { release(): void }>;
 }
 
-/** A pool of `mysql2` or `mysql`. */
+/** A pool of `mysql2` or `mysql`, whose `getConnection` takes a callback. */
 export interface MysqlCallbackPool<C extends MysqlConnection = MysqlConnection> {
   getConnection(done: (error: any, connection: C & { release(): void }) => any): void;
 }
 
-/** What a client of `pg` has besides. */
+/** Further methods of a client of `pg`, which a wrapper around one may lack. */
 interface Events {
   on?(event: string, f: (about: { code?: string }) => void): void;
   off?(event: string, f: unknown): void;
@@ -39,21 +39,23 @@ interface Events {
 
 type Work<C, T> = (client: C) => Promise<T> | T;
 
-/** Runs work in a transaction that has claimed the lease's resources with their tokens before
- * anything else, so that what it reads is at least as new as the last write of any earlier holder.
- * It commits when work resolves, and rolls back when it rejects.
+/** Runs work in a transaction that first claims the lease's resources with their tokens, so that
+ * work reads data at least as new as the last write of any earlier holder.
+ * The transaction commits when work resolves, and rolls back when work rejects.
  *
- * `db` is a pool of pg, of mysql2 (also `mysql2/promise`) or of mysql, or a client of one that is in no transaction.
- * Work writes through the client that it gets.
+ * `db` is a pool of pg, of mysql2 (also `mysql2/promise`) or of mysql, or a client of such a pool that is not in a transaction.
+ * Work has to write through the client that it gets.
  *
  * Rejects with LeaseLost if the lease is lost, at the beginning or before the commit, and with
- * StaleToken if the guard has seen a larger token; nothing is written then. With Refused for what the guard refuses besides, and if the database has none. Other errors are the driver's: those with the code
- * 40001, 40P01 and 55P03, and of MariaDB 1020, 1205 and 1213, may be repeated while the lease is held. After an error of the commit itself the transaction may
- * have taken effect.
+ * StaleToken if the guard has seen a larger token; nothing is written then. Rejects with Refused if the guard refuses for
+ * another reason, or if the database has no guard. Other errors come from the driver. After those with the code
+ * 40001, 40P01 and 55P03, and of MariaDB 1020, 1205 and 1213, the transaction may be repeated while the lease is held. After an
+ * error of the commit itself the transaction may have taken effect.
  *
- * In Postgres the transaction's lock_timeout is what the lease was valid for when it began, and its
- * idle_in_transaction_session_timeout a second more; in MariaDB the claim waits no longer than that, and idle_transaction_timeout
- * is at most a second more until the transaction has ended, and then what it was. So a holder that is paused in its transaction does not keep the next one waiting. */
+ * A holder that is paused in its transaction does not keep the next one waiting for long. In Postgres the transaction's
+ * lock_timeout is the time for which the lease is valid at the claim, and its idle_in_transaction_session_timeout is a second
+ * more. In MariaDB the claim waits for that time at most, and idle_transaction_timeout is at most a second more; after the
+ * transaction it is set back. */
 export function fenced<C extends PgClient, T>(db: PgPool<C>, lease: Lease, work: Work<C, T>): Promise<T>;
 export function fenced<C extends MysqlConnection, T>(db: MysqlPool<C>, lease: Lease, work: Work<C, T>): Promise<T>;
 export function fenced<C extends MysqlConnection, T>(db: MysqlCallbackPool<C>, lease: Lease, work: Work<C, T>): Promise<T>;
@@ -66,25 +68,25 @@ export async function fenced<T>(db: object, lease: Lease, work: Work<any, T>): P
   try {
     return await transaction(claims, client, lease, work, () => (broken = false));
   } finally {
-    release?.(broken); // what did not end its transaction is closed
+    release?.(broken); // a connection that may still be in its transaction is closed
   }
 }
 
-/** The error of this library that an error of a database means, also one that a query builder or an ORM has wrapped: for
- * transactions of your own that began with `SELECT fencing.claim(…)`. Any other error as it is. */
+/** Translates an error of the guard in a database into the error of this library, also if a query builder or an ORM has wrapped
+ * it. Use it in your own transactions that begin with `SELECT fencing.claim(…)`. Returns any other error unchanged. */
 export function guardError(error: unknown, lease: Lease): unknown {
   const raw = rawError(error);
   const code = raw && CODES[String(raw.code)] ? String(raw.code) : String(raw?.errno);
   const [kind] = CODES[code] ?? [];
   if (!raw || !kind) return error;
   if (kind === 'late') return lease.loss() ?? error;
-  if (kind === 'missing' && !/fencing/.test(String(raw.message))) return error; // of another schema or function
+  if (kind === 'missing' && !/fencing/.test(String(raw.message))) return error; // another schema or function is missing
   const failure = kind === 'stale' ? staleToken(raw, lease) : refusedByGuard(code, raw, lease);
   failure.cause = error;
   return failure;
 }
 
-/** What a driver says of a failure. */
+/** The fields of a driver's error. */
 interface RawError {
   readonly code?: unknown;
   readonly errno?: unknown;
@@ -108,7 +110,7 @@ const CODES: Readonly<Record<string, readonly [kind: string, text?: string]>> = 
   1205: ['late'], // ER_LOCK_WAIT_TIMEOUT
 };
 
-/** The innermost error that a database gave: pg, mysql2, mysql; Knex passes them on, TypeORM and Prisma wrap them. */
+/** The error of the driver (pg, mysql2 or mysql): Knex passes it on unchanged, TypeORM and Prisma wrap it. */
 function rawError(error: unknown): RawError | undefined {
   type Wrapped = RawError & { driverError?: unknown; meta?: unknown; cause?: unknown };
   for (const known of [error, (error as Wrapped)?.driverError, (error as Wrapped)?.meta, (error as Wrapped)?.cause]) {
@@ -141,7 +143,7 @@ function staleToken(raw: RawError, lease: Lease): StaleToken {
     try {
       detail = JSON.parse(String(raw.detail));
     } catch {
-      // Without the details.
+      // The error then has no details.
     }
   }
   about(stale, String(detail.resource ?? lease.resource));
@@ -151,20 +153,21 @@ function staleToken(raw: RawError, lease: Lease): StaleToken {
   return stale;
 }
 
-/** A valid lease has the largest token of its cluster. */
+/** What the holder of a stale token should do. A valid lease has the largest token of its cluster, so while the lease is valid
+ * only a break or another cluster explains a larger one. */
 function advice(lease: Lease): string {
   if (lease.lost) return 'Stop, and acquire again';
   return 'The lease is still valid here: an operator broke it, or another fencelock cluster claims this resource. Stop, and acquire again; if that is refused, too, find the other cluster';
 }
 
-/** How a kind of database claims. */
+/** The statements of one kind of database. */
 interface Claims {
   begin(client: any): Promise<void>;
   /** Limits how long the connection may be idle in the transaction, if the claim does not. */
   limit?(client: any, lease: Lease): Promise<unknown>;
   claim(client: any, part: Part, lease: Lease): Promise<unknown>;
   run(client: any, sql: string): Promise<unknown>;
-  /** Takes the claim and the limit from the connection, after the transaction. */
+  /** The statement that removes the claim and the limit from the connection after the transaction, if its end does not. */
   readonly forget?: string;
 }
 
@@ -174,7 +177,7 @@ interface Connected {
   readonly release?: (broken: boolean) => void;
 }
 
-/** A client, of the pool if it is one. */
+/** A client from the pool `db`, or `db` itself if it is a client. */
 async function connected(db: object): Promise<Connected> {
   if ('totalCount' in db) return fromPgPool(db as PgPool);
   if ('getConnection' in db) return fromMysqlPool(db as MysqlPool | MysqlCallbackPool);
@@ -183,7 +186,7 @@ async function connected(db: object): Promise<Connected> {
 
 async function fromPgPool(pool: PgPool): Promise<Connected> {
   const client: PgClient & Events & { release(broken?: boolean): void } = await pool.connect();
-  const ignore = () => {}; // the next query rejects; an error event that has no listener ends the process
+  const ignore = () => {}; // an error event without a listener would end the process; the next query rejects anyway
   client.on?.('error', ignore);
   const release = (broken: boolean) => {
     if (!broken) client.off?.('error', ignore);
@@ -200,15 +203,15 @@ async function fromMysqlPool(pool: MysqlPool | MysqlCallbackPool): Promise<Conne
   return { claims: inMariadb, client, release: (broken) => (broken ? client.destroy() : client.release()) };
 }
 
-/** Whether it is of mysql2/promise, whose objects have the promises that they make. */
+/** Whether `db` is of mysql2/promise: its objects have a property with the class of their promises. */
 function promises(db: object): boolean {
   return 'Promise' in db;
 }
 
-/** Tells through `ended` that the client is in no transaction any more, and has no claim. */
+/** Runs work in a transaction. Calls `ended` when the client is certainly out of the transaction and without a claim. */
 async function transaction<C extends object, T>(claims: Claims, client: C, lease: Lease, work: Work<C, T>, ended: () => void): Promise<T> {
   await claims.begin(client);
-  // Not before the end of the transaction: a holder that is paused between the two would keep the rows for as long as its pause lasts.
+  // Called after the end of the transaction: without the limit a holder that is paused in it would keep the rows for the whole pause.
   const forget = async () => void (claims.forget && (await claims.run(client, claims.forget)));
   let value: T;
   try {
@@ -221,7 +224,7 @@ async function transaction<C extends object, T>(claims: Claims, client: C, lease
     await claims.run(client, 'ROLLBACK').then(forget).then(ended, () => {});
     throw error instanceof LeaseLost ? error : guardError(error, lease);
   }
-  await forget().then(ended, () => {}); // it has committed, whatever becomes of the connection
+  await forget().then(ended, () => {}); // the commit has succeeded; if this fails, the connection is closed
   return value;
 }
 
@@ -231,13 +234,14 @@ function inside(): never {
   throw new TypeError('the client is in a transaction already: what it has read may be older than the claim');
 }
 
-/** Milliseconds more than the lease is valid for: who comes to its end in that time learns of the loss, not of a broken connection. */
+/** Milliseconds that a transaction may stay idle after its lease has ended. A holder that resumes in this time gets LeaseLost
+ * and not the error of a broken connection. */
 const IDLE_GRACE = 1000;
 
 const milliseconds = (n: number) => String(Math.max(1, Math.floor(n)));
 
 const inPostgres: Claims = {
-  /** Postgres only warns of a transaction in a transaction. */
+  /** Refuses a client that is in a transaction. Postgres only sends a warning about a BEGIN inside one. */
   async begin(client: PgClient & Events): Promise<void> {
     let warned = false;
     const notice = ({ code }: { code?: string }) => void (warned ||= code === IN_TRANSACTION);
@@ -250,8 +254,8 @@ const inPostgres: Claims = {
     if (warned) inside();
   },
 
-  /** Claims, and sees to it that nothing in the transaction waits for a lock when the lease may
-   * have ended, and that a holder which hangs in it does not hold up the next one. */
+  /** Claims a resource, and limits the transaction: none of its statements waits for a lock after the lease may
+   * have ended, and a holder that hangs in it does not hold up the next one. */
   async claim(client: PgClient, part: Part, lease: Lease): Promise<void> {
     const values: unknown[] = [milliseconds(lease.validity), milliseconds(lease.validity + IDLE_GRACE), part.resource, part.token];
     if (part.proof) values.push(part.proof);
@@ -272,7 +276,7 @@ const inMariadb: Claims & { rows(client: MysqlConnection, sql: string, values?: 
     await this.run(client, 'START TRANSACTION');
   },
 
-  /** A shorter limit of the session stays. */
+  /** Limits how long the session may be idle in the transaction. If the session has a shorter limit, that stays. */
   limit(client: MysqlConnection, lease: Lease): Promise<unknown> {
     const seconds = Math.max(1, Math.ceil((lease.validity + IDLE_GRACE) / 1000));
     const limit = `IF(@@idle_transaction_timeout BETWEEN 1 AND ${seconds}, @@idle_transaction_timeout, ${seconds})`;

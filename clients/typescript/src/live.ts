@@ -4,10 +4,11 @@ const read = (of: string) => Object.getOwnPropertyDescriptor(AbortSignal.prototy
 const abortedOf = read('aborted');
 const reasonOf = read('reason');
 
-/** Has the signal of a controller abort itself when its `aborted` or `reason` is read, or `throwIfAborted` called, and
- * there is a reason to: where the event loop was blocked past the end of a lease, no timer has run yet. */
+/** Makes the signal of a controller look for a reason whenever its `aborted` or `reason` is read or its `throwIfAborted` is
+ * called, and abort itself if there is one. If the event loop was blocked past the end of a lease, its code learns of the loss
+ * this way, before any timer has run. */
 export function live(controller: AbortController, reason: () => Error | undefined): void {
-  if (!abortedOf || !reasonOf) return; // a signal of a library's own, which has no such getters
+  if (!abortedOf || !reasonOf) return; // the AbortSignal of another library, which lacks these getters
   const { signal } = controller;
   const look = () => {
     const why = abortedOf.call(signal) ? undefined : reason();

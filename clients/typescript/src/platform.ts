@@ -1,5 +1,5 @@
 /** Types of the platform as the application's compiler knows them: from the DOM's library, or from Node's types. With
- * neither they have what this library needs of them. */
+ * neither, they are minimal interfaces with the methods that this library calls. */
 
 type Global = typeof globalThis;
 
@@ -21,10 +21,10 @@ interface LeastResponse {
 /** An AbortSignal. */
 export type Signal = Global extends { AbortSignal: { prototype: infer S } } ? S : LeastSignal;
 
-/** What fetch is given. */
+/** The second argument of fetch. */
 export type RequestOptions = Global extends { fetch(url: any, init?: infer I): any } ? NonNullable<I> : { method: string; headers: Record<string, string>; body?: string; signal: Signal; redirect: string };
 
-/** What fetch gives. */
+/** The response that fetch resolves to. */
 export type Responded = Global extends { fetch(...given: any[]): Promise<infer R> } ? R : LeastResponse;
 
 /** A fetch as browsers and Node have it. */

@@ -1,9 +1,9 @@
-/** The requests of a client, but for an acquire and those of a lease. */
+/** The requests of a client, except the acquire and the requests of a lease. */
 
 import { Call } from './calls.js';
 import { Lease, Part } from './lease.js';
 
-/** A name for a path. */
+/** A resource's name as a part of a path. */
 export function encoded(resource: string): string {
   if (typeof resource !== 'string') throw new TypeError(`a resource must be a string, not ${typeof resource}`);
   try {
@@ -20,7 +20,7 @@ export function ofBreaks(resource: string, lease: object): Call {
 
 export function ofResource(operation: string, resource: string): Call {
   const name = encoded(resource);
-  // The name again, where no proxy rewrites it.
+  // The header repeats the name, because proxies may rewrite the path.
   return { operation, resource, method: 'GET', path: `/locks/${name}`, headers: { 'Fencelock-Resource': name } };
 }
 

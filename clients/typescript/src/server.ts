@@ -6,9 +6,9 @@ import { FencelockError, refusal, Refused } from './errors.js';
 import { Lane } from './lane.js';
 import { Fetch } from './platform.js';
 
-/** A request that came to nothing. */
+/** The failure of a request that got no response. */
 export class NoAnswer extends Error {
-  /** `sent` says that the server may have seen it. */
+  /** `sent` says whether the server may have seen the request. */
   constructor(why: string, readonly sent: boolean, cause?: unknown) {
     super(why, { cause });
   }
@@ -21,19 +21,19 @@ export interface Request {
   readonly path: string;
   readonly headers: Record<string, string>;
   readonly body?: string | undefined;
-  /** Milliseconds for all of it, from when it is sent. */
+  /** Milliseconds for the request and its response, from when the request is sent. */
   readonly limit: number;
-  /** When it is over, though it has not been sent yet: it may wait for its turn at the server. */
+  /** The time of `now` at which the request ends, even if it still waits in this client for its turn. */
   readonly until: number;
   /** It may wait in the queue for its resource. */
   readonly waits: boolean;
-  /** If it waits in the queue: after how long the server is probed, which has as long to answer. */
+  /** For a request that waits in the queue: after how many milliseconds the server is probed. The probe may take as long. */
   readonly probe?: number | undefined;
-  /** The caller's; aborted, the request rejects with its reason. */
+  /** The caller's signal. When it is aborted, the request rejects with its reason. */
   readonly signal?: AbortSignal | undefined;
-  /** Called when it is sent. */
+  /** Called when the request is sent. */
   readonly sent?: () => void;
-  /** Gets the outcome of a try that was given up in a batch which others wait for. */
+  /** Called if this request is given up while its batch continues for others. It gets the outcome to come. */
   readonly late?: ((outcome: Late) => void) | undefined;
 }
 
@@ -46,15 +46,16 @@ export interface Answer {
 /** Milliseconds between two probes while a request waits in the queue; the first comes sooner. */
 const PROBE_EVERY = 5000;
 
-/** The requests under way to a server. Fetch was seen to open up to twice as many connections: it is to have 256 at most.
- * Each kind has a lane of its own, so that requests that wait in the queue, or a burst of calls, keep no lease from being extended. */
+/** How many requests of each kind may be under way to a server. Fetch was seen to open up to twice as many connections as
+ * requests, and a client must not have more than 256. Each kind has a lane of its own, so that leases are extended in time
+ * whatever else happens: requests that wait in the queue, or a burst of calls. */
 const WAITS = 96;
 const OTHERS = 32;
 const EXTENDS = 12;
-const BATCHES = 1; // more would put a whole burst under way at once, too much to be answered in time
+const BATCHES = 1; // with more, a whole burst would be under way at once, more than a server answers in time
 const EXTEND_BATCHES = 4;
 
-/** Milliseconds without a line of events, of which a server sends one every 10 s. */
+/** Milliseconds of silence after which a stream of events counts as broken. A server sends a line every 10 s. */
 const QUIET = 30_000;
 
 const MAX_NAMES = 16;
@@ -64,7 +65,7 @@ const MAX_BODY = 16 << 20; // bytes
 const NOT_SENT = new Set(['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREACH', 'ENETUNREACH', 'UND_ERR_CONNECT_TIMEOUT']);
 
 export interface Listener {
-  /** Aborted, the stream ends. */
+  /** The stream ends when this signal is aborted. */
   readonly signal: AbortSignal;
   readonly opened: () => void;
   /** Called after each event. */
@@ -105,7 +106,7 @@ export class Server {
     this.#extendBatcher = new Batcher(batchAfter, EXTEND_BATCHES, refused, send);
   }
 
-  /** Whether polls are to be short, so that all get their turns. */
+  /** Whether so many requests wait in queues that polls have to be short, so that all get their turns. */
   get crowded(): boolean {
     return this.#waits.crowded;
   }
@@ -117,7 +118,7 @@ export class Server {
     let probed: (() => void) | undefined;
     let timer = request.until - now() <= LONGEST_TIMER ? setTimeout(late, request.until - now()) : undefined;
     const sent = () => {
-      clearTimeout(timer); // its time begins now
+      clearTimeout(timer); // the request's time limit begins now
       request.sent?.();
       timer = setTimeout(late, Math.min(request.limit, request.until - now()));
       probed = request.probe ? this.#probe(controller, request.probe) : undefined;
@@ -140,7 +141,7 @@ export class Server {
     }
   }
 
-  /** Reads a stream of events until it ends. It begins within `limit`, or not at all. */
+  /** Reads a stream of events until it ends. Gives up if the stream has not begun after `limit` milliseconds. */
   async listen(path: string, headers: Record<string, string>, limit: number, { signal, opened, heard }: Listener): Promise<void> {
     const controller = new AbortController();
     const unhook = onAbort(signal, () => controller.abort());
@@ -158,12 +159,12 @@ export class Server {
         if (done) return;
         const parts = (text + decoder.decode(value, { stream: true })).split('event:');
         if (parts.length > 1) heard();
-        text = (parts.at(-1) as string).slice(-'event'.length); // the next may have begun
+        text = (parts.at(-1) as string).slice(-'event'.length); // the next "event:" may have begun
       }
     } finally {
       clearTimeout(quiet);
       unhook();
-      controller.abort(); // what is not read
+      controller.abort(); // closes a stream that was not read to its end
     }
   }
 
@@ -218,8 +219,8 @@ export class Server {
     }
   }
 
-  /** Notes which server answered. A name that comes back after another one shows that there
-   * are several; one that only changes shows a restart. */
+  /** Notes which server responded. If a name comes back after another one, several servers
+   * share this URL. If the name only changes, the server was restarted. */
   #answered(response: Response): void {
     const name = response.headers.get('fencelock-server') ?? '';
     if (name === '' || name === this.#name) return;
@@ -229,14 +230,14 @@ export class Server {
     this.#name = name;
   }
 
-  /** Asks now and then whether the server responds at all while a request waits there: a frozen
-   * one would keep it until the end of its wait. Behind a load balancer the probe may ask
-   * another server, and says nothing about it. */
+  /** Asks from time to time whether the server responds at all, while a request waits in its queue: a frozen
+   * server would keep the request until the end of its wait. Behind a load balancer the probe may reach
+   * another server, so its failure counts for nothing. Returns a function that stops the probes. */
   #probe(waiting: AbortController, limit: number): () => void {
     const probe = () => {
       timer = setTimeout(probe, PROBE_EVERY);
       this.ask({ operation: 'probe', resource: '', method: 'GET', path: '/healthz', headers: {}, limit, until: Infinity, waits: false, signal: waiting.signal }).catch((error: unknown) => {
-        // Any answer is one, also a refusal.
+        // Any response shows that the server is alive, also a refusal.
         if (error instanceof NoAnswer && !this.#shared) waiting.abort(new NoAnswer('the server does not answer while the request waits', true));
       });
     };
@@ -249,7 +250,7 @@ function isExtend({ path }: Request): boolean {
   return path === '/leases/current/extend';
 }
 
-/** The text of an answer. One that is too long to be the service's is not read to its end. */
+/** The text of a response. Throws Refused in the middle of a text that is too long to come from the service. */
 async function textOf(response: Response): Promise<string> {
   if (response.status === 204) return '';
   const length = response.headers.get('content-length');
@@ -304,7 +305,7 @@ export function parse(text: string): Record<string, unknown> | undefined {
   }
 }
 
-/** What a fetch failed with says why in its cause. */
+/** Why a fetch failed: its error has the reason in its cause. */
 function reason(error: unknown): string {
   const { cause, message } = error as { cause?: { message?: string; code?: string }; message?: string };
   return cause?.message || cause?.code || message || String(error);

@@ -8,13 +8,13 @@ import { Lease, leaseOf } from './lease.js';
 import { AcquireOptions } from './options.js';
 import { GRACE, HURRY } from './tries.js';
 
-/** Which session's work got a signal. */
+/** The session of each signal that was passed to its work. */
 const sessions = new WeakMap<AbortSignal, Session>();
 
-/** What leases hold. */
+/** The Held of each lease that a call took. */
 export const taken = new WeakMap<Lease, Held>();
 
-/** What is held around a call, as its signal and its asynchronous context tell. */
+/** The leases held around a call, as its signal and its asynchronous context show. */
 export function heldAround(signal: AbortSignal | undefined): readonly Held[] {
   const lease = signal && leaseOf(signal);
   const known = (signal && sessions.get(signal)) || (lease && taken.get(lease));
@@ -22,7 +22,8 @@ export function heldAround(signal: AbortSignal | undefined): readonly Held[] {
   return known ? [known, ...others.filter((held) => held !== known)] : others;
 }
 
-/** The lease of the work around a call that the call would wait for, if it is for resources of it, or for a slot and the work has them all. */
+/** The lease around a call for which the call would wait forever; undefined if there is none. A call for resources would wait
+ * if one of them is held around it; a call for a slot would wait only if all the slots are. */
 export function waitedFor(names: readonly string[], { slots }: AcquireOptions, servers: readonly string[], outer: readonly Held[]): Held | undefined {
   const wanted = slots === undefined ? names : Array.from({ length: slots }, (_, i) => `${names[0]}#slot${i + 1}`);
   const mine = wanted.map((name) => outer.find((held) => !held.over && overlap(servers, held.servers) && held.lease.parts.some((part) => part.resource === name)));
@@ -41,10 +42,10 @@ export class Session implements Held {
   readonly signal: AbortSignal;
   #kinds: readonly string[];
 
-  /** `kind` is what kindOf says of the call that took the lease. */
+  /** `kind` is the result of kindOf for the call that took the lease. */
   constructor(readonly lease: Lease, readonly owner: object, readonly servers: readonly string[], kind: string, scope: AbortController) {
     this.signal = scope.signal;
-    this.#kinds = [kind, kindOf(lease.parts.map((part) => part.resource), {})]; // a slot is the same lock by its name
+    this.#kinds = [kind, kindOf(lease.parts.map((part) => part.resource), {})]; // a call may also name the slot as its resource
     live(scope, () => lease.told());
   }
 
@@ -53,7 +54,7 @@ export class Session implements Held {
     return !this.over && this.owner === owner && this.#kinds.includes(kind);
   }
 
-  /** Does the work of a nested do, which may have a signal that is made of the session's. */
+  /** Runs the work of a nested do. If `signal` is not the session's but made from it, the work gets a signal that follows both. */
   async join<T>(work: (lease: Lease, signal: AbortSignal) => Promise<T> | T, signal: AbortSignal): Promise<T> {
     if (sessions.get(signal) === this) return this.run(work, signal);
     const scope = new AbortController();
@@ -66,7 +67,7 @@ export class Session implements Held {
     }
   }
 
-  /** Does the work of a do, and releases the lease with the last. */
+  /** Runs the work of a do. When the last work of the session has ended, it releases the lease. */
   async run<T>(work: (lease: Lease, signal: AbortSignal) => Promise<T> | T, signal: AbortSignal): Promise<T> {
     this.#inside++;
     sessions.set(signal, this);
@@ -97,7 +98,7 @@ function isAbort(error: unknown): boolean {
   return error instanceof LeaseLost || (error as { name?: unknown } | undefined)?.name === 'AbortError';
 }
 
-/** What leases have in common that may be joined: their resources, or that they are slots of one. */
+/** A text that is the same for calls which may share a lease: they name the same resources, and all or none ask for a slot. */
 export function kindOf(names: readonly string[], { slots }: AcquireOptions): string {
   return JSON.stringify([[...names].sort(), slots !== undefined]);
 }

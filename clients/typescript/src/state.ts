@@ -1,4 +1,4 @@
-/** What the service shows, as a program reads it: times are milliseconds. */
+/** What the service reports about locks and guarded records. Times are in milliseconds. */
 
 /** A resource, and who holds it. */
 export interface LockState {
@@ -6,17 +6,17 @@ export interface LockState {
   readonly held: boolean;
   /** The label of the holder; "" if it has none, or the resource is free. */
   readonly holder: string;
-  /** The fencing token of its lease; 0 while the resource is free. */
+  /** The fencing token of the holder's lease; 0 while the resource is free. */
   readonly token: number;
-  /** When the lease ends, unless it is extended. */
+  /** Milliseconds until the lease ends, unless it is extended; 0 while the resource is free. */
   readonly remaining: number;
-  /** What the lease was last given. */
+  /** The TTL in milliseconds that the lease got from its acquire or its last extend; 0 while the resource is free. */
   readonly ttl: number;
-  /** For how long it is held. */
+  /** For how many milliseconds the lease has been held; 0 while the resource is free. */
   readonly heldFor: number;
-  /** The JSON value of its acquire; null if there is none. */
+  /** The JSON value that the lease was acquired with; null if there is none. */
   readonly metadata: unknown;
-  /** How many wait, and the first of them. */
+  /** How many requests wait in the queue. `queue` has the first of them, with the milliseconds that each has waited. */
   readonly waiters: number;
   readonly queue: readonly { readonly holder: string; readonly waiting: number }[];
 }
@@ -35,7 +35,7 @@ export interface GuardedRecord {
 /** A write or a claim of a guarded record, accepted or refused. */
 export interface Attempt {
   readonly token: number;
-  /** What the token was compared with. */
+  /** The record's highest token, with which `token` was compared. */
   readonly highest: number;
   /** "write" or "claim". */
   readonly kind: string;

@@ -24,7 +24,7 @@ import { Held, Refused } from './errors.js';
 import { Lease } from './lease.js';
 import { ClientOptions } from './options.js';
 
-/** What a test of node:test, or of another runner, has to end what it began. */
+/** The part of a test's context that registers a clean-up, in node:test or another runner. */
 export interface TestContext {
   after(f: () => Promise<void> | void): void;
 }
@@ -45,8 +45,8 @@ export interface Other {
 }
 
 const PATIENCE = 30_000; // milliseconds for the program to start and to end, and for awaitWaiters
-const CLOSING = 5000; // for the clients of a test, whose work may not end
-const NOT_LOST = /^GET \/(healthz|events)/; // a probe and a stream are no calls
+const CLOSING = 5000; // milliseconds for the clients of a test to close, since their work may never end
+const NOT_LOST = /^GET \/(healthz|events)/; // probes and streams of events, which the client sends by itself
 
 /** A process of the lock service, on a port of its own. */
 export class Service {
@@ -97,7 +97,8 @@ export class Service {
     }
   }
 
-  /** Has the next request carried out, and closes its connection in place of a response. Called twice, it is for two requests. */
+  /** Lets the service carry out the next request, and then closes the connection instead of passing on the response. Two calls
+   * lose the responses to two requests. */
   loseNextResponse(): void {
     this.#proxy.lose++;
   }
@@ -107,7 +108,8 @@ export class Service {
     return this.#proxy.lost;
   }
 
-  /** Has another process hold the resources until it releases them. Rejects if one of them is held. */
+  /** Acquires the resources for another process, which holds them until its `release`, or for an hour. Rejects if one of them
+   * is held. */
   async hold(...resources: string[]): Promise<Other> {
     let lease: Lease;
     try {
@@ -126,7 +128,7 @@ export class Service {
   }
 }
 
-/** What this module uses of Node, whose types not every project has. */
+/** The parts of Node that this module uses, declared here because not every project has Node's types. */
 interface Process {
   readonly stdout: Stream;
   readonly stderr: Stream;
@@ -201,7 +203,7 @@ interface Running {
   readonly ended: Promise<void>;
 }
 
-/** Starts a command without the FENCELOCK variables of this process; undefined if there is none. */
+/** Starts a command without the FENCELOCK variables of this process; undefined if the command does not exist. */
 async function spawned(command: string, args: string[], settings: Record<string, string>): Promise<Running | undefined> {
   const { spawn } = await node('child_process');
   const others = Object.entries(host().env).filter(([name]) => !name.startsWith('FENCELOCK_'));
@@ -215,7 +217,7 @@ async function spawned(command: string, args: string[], settings: Record<string,
   return failure ? undefined : { process, ended };
 }
 
-/** The port that a process says it listens on. What it says later is read, so that it never waits for that. */
+/** The port on which a process says that it listens. Its later output is read, too, so that it never blocks on a full pipe. */
 async function listening({ process, ended }: Running): Promise<number> {
   let said = '';
   const port = new Promise<number>((found) => {
@@ -270,8 +272,8 @@ class Proxy {
     for (const socket of this.#sockets) socket.destroy();
   }
 
-  /** Carries bytes both ways until one side ends. A client sends its next request after it has read the response to the last,
-   * so what it sends is the one that a response is lost of. */
+  /** Carries bytes both ways until one side ends. On a connection a client sends a request only after it has read the response
+   * to the last one. So the next bytes of the service after a request that is to lose its response are that response. */
   #carry(client: Socket, service: Socket): void {
     let loses = false;
     const end = () => {

@@ -1,4 +1,4 @@
-// The client against a small service in this process; clients/conformance has the rules of the protocol.
+// The client against a small service in this process. clients/conformance tests the rules of the protocol.
 import assert from 'node:assert/strict';
 import { getEventListeners } from 'node:events';
 import { test } from 'node:test';
@@ -10,7 +10,7 @@ import { Service } from './service.mjs';
 
 async function with_(use, options) {
   const service = await new Service().start();
-  const locks = new Client(service.url, { timeout: 30_000, patience: 30_000, ...options }); // a busy machine is late
+  const locks = new Client(service.url, { timeout: 30_000, patience: 30_000, ...options }); // long, for a busy machine
   try {
     await use(locks, service);
   } finally {
@@ -41,7 +41,7 @@ it('work runs under a lease, and its value comes back', async (locks, service) =
 
 for (const batchAfter of [-1, 0]) {
   it(`validity counts from when the request was sent, batchAfter ${batchAfter}`, async (locks, service) => {
-    for (const call of ['POST /locks', EXTEND, 'POST /locks/batch']) service.delay[call] = 50; // in which the lease runs already
+    for (const call of ['POST /locks', EXTEND, 'POST /locks/batch']) service.delay[call] = 50; // the lease already runs during the delay
     const sentBefore = (lease, ttl) => assert.ok(lease.until - (ttl - 2) <= service.calls.at(-1).at, `${lease.until} with a request that came at ${service.calls.at(-1).at}`);
     const lease = await locks.acquire('a', { ttl: 20_000, wait: 0 });
     sentBefore(lease, 20_000);
@@ -86,7 +86,7 @@ it('do and elect call onLost once, after the signal, and what it throws changes 
     const told = [];
     let terms = 0;
     const work = async (lease, signal) => {
-      if (++terms === 2) return; // a leader stands again
+      if (++terms === 2) return; // this process leads for the second time
       await sleep(60_000, undefined, { signal }).catch(() => {});
     };
     const onLost = (loss) => {
@@ -104,7 +104,7 @@ it('do and elect call onLost once, after the signal, and what it throws changes 
 test('a callback that raises, hangs, or returns a promise that rejects, ends neither renewal nor the process', async () => {
   const ways = { throws: () => { throw new RangeError('of the callback'); }, rejects: async () => { throw new RangeError('of the callback'); }, hangs: () => new Promise(() => {}) };
   const kept = (times, ttl, fail) => with_(async (_, service) => {
-    let calls = -Infinity; // of the credential while the work goes on
+    let calls = -Infinity; // how often the credential is asked for while the work runs
     let told = 0;
     const locks = new Client(service.url, { bearer: () => (++calls >= 1 && calls <= times ? fail() : 'token'), onRetry: fail, timeout: 1000 });
     const end = new AbortController();
@@ -127,16 +127,16 @@ it('the signals compare the clock when they are read', async (locks, service) =>
     const mine = lease.signal;
     assert.ok(!signal.aborted && !mine.aborted && signal.reason === undefined);
     signal.addEventListener('abort', () => told.push('signal'));
-    while (performance.now() < lease.until); // no timer fires
+    while (performance.now() < lease.until); // blocks the event loop, so that no timer fires
     assert.ok(mine.aborted && mine.reason instanceof LeaseLost);
     assert.throws(() => signal.throwIfAborted(), LeaseLost);
     assert.ok(signal.aborted && signal.reason instanceof LeaseLost && signal instanceof AbortSignal);
     assert.throws(() => lease.check(), LeaseLost);
   };
   await assert.rejects(locks.do('a', blocked, { ttl: 1000, onLost: (loss) => told.push(loss instanceof LeaseLost) }), LeaseLost);
-  assert.deepEqual(told, ['signal', true]); // though the work ended before a timer could fire
+  assert.deepEqual(told, ['signal', true]); // both were told, although the work ended before a timer could fire
   const { signal } = await locks.do('a', (lease) => lease, { ttl: 60_000 });
-  assert.ok(!signal.aborted); // it was released
+  assert.ok(!signal.aborted); // a release is not a loss
 });
 
 it('close ends soon after the work, though no server answers', async (locks, service) => {
@@ -167,7 +167,7 @@ it('a do nests by its signal', async (locks, service) => {
       return locks.do(['a'], async () => 'joined', { signal: innerSignal });
     }, { signal });
     assert.equal(inner, 'joined');
-    await assert.rejects(locks.do('a', () => assert.fail('two at once'), { wait: 0 }), Held); // without the signal
+    await assert.rejects(locks.do('a', () => assert.fail('two at once'), { wait: 0 }), Held); // without the signal it does not join
     await assert.rejects(locks.do(['a', 'b'], () => assert.fail('another lock'), { wait: 0, signal }), Held);
   });
   assert.equal(service.trace.filter((c) => c.startsWith('DELETE')).length, 1);
@@ -190,11 +190,11 @@ it('waiting for oneself is found at once', async (locks, service) => {
       await assert.rejects(call(), (e) => e instanceof Refused && e.kind === 'would-wait-for-itself' && /the work around it holds a, b/.test(e.message), name);
     }
     assert.deepEqual(service.trace, ['POST /locks']);
-    await assert.rejects(locks.acquire('a', { wait: 0 }), Held); // the service says it
+    await assert.rejects(locks.acquire('a', { wait: 0 }), Held); // it would not wait, so the service answers
     const joined = await locks.do(['b', 'a'], (lease, inner) => (assert.equal(lease, outer), locks.do(['a', 'b'], () => inner, { signal: inner })), { signal: any });
     assert.ok(!joined.aborted);
   });
-  await locks.do('a', () => {}); // the work is over
+  await locks.do('a', () => {}); // the work around it has ended
 });
 
 it('the signal of a lease tells who would wait for itself', async (locks, service) => {
@@ -206,10 +206,10 @@ it('the signal of a lease tells who would wait for itself', async (locks, servic
   await assert.rejects(locks.acquire(['b', 'a'], { signal, wait: 1000 }), refused);
   await assert.rejects(other.do('a', () => assert.fail('two at once'), { signal }), refused);
   assert.deepEqual(service.trace, ['POST /locks']);
-  await locks.do('b', (lease) => locks.do('b', (same) => assert.equal(same, lease), { signal: lease.signal })); // of a do it joins
-  const again = await locks.lock('c', { signal }); // its own lives on
+  await locks.do('b', (lease) => locks.do('b', (same) => assert.equal(same, lease), { signal: lease.signal })); // with the signal of a lease that do took, a call joins
+  const again = await locks.lock('c', { signal }); // the lease of 'a' does not hold it
   await again.release();
-  await locks.lock('c', { signal: again.signal, wait: 0 }); // it is over
+  await locks.lock('c', { signal: again.signal, wait: 0 }); // that lease was released
 });
 
 it('who joins with a signal made of the work\'s is told by both', async (locks) => {
@@ -438,13 +438,13 @@ it('a lost leader stands again', async (locks, service) => {
   };
   assert.equal(await locks.elect('r', lead, { ttl: 300 }), 'resigned');
   assert.equal(tokens.length, 3);
-  assert.deepEqual(tokens, [...new Set(tokens)].sort((a, b) => a - b)); // each of a later lease; a busy machine gets some when they are over
+  assert.deepEqual(tokens, [...new Set(tokens)].sort((a, b) => a - b)); // each term had a later lease; a busy machine gets some leases that have expired
 });
 
 it('candidates keep waiting through an outage', async (locks, service) => {
   service.refuse['POST /locks'] = [503, 'no-quorum'];
   service.arrived = () => { if (service.calls.length > 3) service.refuse = {}; };
-  assert.equal(await locks.elect('r', () => 'led'), 'led'); // what a refused try may still have got can be granted before
+  assert.equal(await locks.elect('r', () => 'led'), 'led'); // it may lead under a lease that an earlier try got although it was refused
   assert.ok(service.calls.length > 3);
 }, { patience: 0 });
 
@@ -452,7 +452,7 @@ it('what no repetition mends ends a candidacy', async (locks, service) => {
   service.refuse['POST /locks'] = [403, 'forbidden'];
   await assert.rejects(locks.elect('r', () => assert.fail('it led')), Denied);
   service.refuse = {};
-  await assert.rejects(locks.elect('r', () => Promise.reject(new Unavailable('another service'))), Unavailable); // of the work
+  await assert.rejects(locks.elect('r', () => Promise.reject(new Unavailable('another service'))), Unavailable); // an error of the work
   await assert.rejects(locks.elect('r', () => Promise.reject(new LeaseLost('of another resource'))), LeaseLost);
   const stop = new AbortController();
   const candidate = locks.elect('r', (_, signal) => {
@@ -466,7 +466,7 @@ it('what no repetition mends ends a candidacy', async (locks, service) => {
 it('a watch tells changes', async (locks, service) => {
   const FREE = { resource: 'r', held: false };
   const held = (token) => ({ resource: 'r', held: true, fencing_token: token });
-  // The lock that a minority of nodes still shows (6 after 7) and what has not changed are not told.
+  // A watch does not report an earlier lease, which a minority of nodes may still show (6 after 7), or a state that has not changed.
   const looks = [FREE, FREE, held(7), held(7), held(6), undefined, undefined, held(7), held(8), FREE];
   const want = [FREE, held(7), undefined, held(7), held(8), FREE];
   const refused = [503, 'no-quorum'];
@@ -484,8 +484,8 @@ it('a watch tells changes', async (locks, service) => {
     if (told.length === want.length) break;
   }
   assert.deepEqual(told, want.map((lock) => lock && (lock.fencing_token ?? 0)));
-  assert.ok(performance.now() - begun < 45_000); // by events: it looks every ten seconds besides
-  await service.quiet(); // the stream ends with the loop
+  assert.ok(performance.now() - begun < 45_000); // events woke it: without them it looks only every ten seconds
+  await service.quiet(); // the end of the loop closes the stream
 }, { patience: 0 });
 
 it('a watch without events looks every second', async (locks, service) => {
@@ -551,11 +551,11 @@ it('a call in a batch is refused by itself', async (locks, service) => {
   assert.ok(extended.reason instanceof LeaseLost);
   assert.equal(extended.reason.requestId, 'req-7');
   assert.equal(acquired.status, 'fulfilled');
-  assert.equal(new Set(service.inBatches.map((each) => each.key ?? each.call)).size, 3); // a busy machine repeats some
+  assert.equal(new Set(service.inBatches.map((each) => each.key ?? each.call)).size, 3); // distinct ones, since a busy machine repeats some
 }, { batchAfter: 0 });
 
 it('who leaves a batch is not waited for, and what it was granted is ended', async (locks, service) => {
-  service.delay['POST /locks/batch'] = 20; // after the abort
+  service.delay['POST /locks/batch'] = 20; // the response comes after the abort
   const stop = new AbortController();
   service.arrived = () => stop.abort(new RangeError('enough'));
   const other = locks.acquire('b', { wait: 0 });
@@ -596,12 +596,12 @@ it('slots nest: a slot joins by its name, and a free one is taken', async (locks
     await locks.do('jobs#slot1', (inner) => assert.equal(inner, lease), { signal });
     const itself = (e) => e instanceof Refused && e.kind === 'would-wait-for-itself' && /holds jobs#slot1/.test(e.message);
     await assert.rejects(locks.do('jobs#slot1', () => assert.fail('two at once')), itself);
-    await assert.rejects(locks.acquire('jobs', { slots: 1 }), itself); // there is no other
+    await assert.rejects(locks.acquire('jobs', { slots: 1 }), itself); // it wants the only slot, which the work has
     await locks.do('jobs', async (other) => {
       assert.equal(other.slot, 2);
-      await assert.rejects(locks.acquire('jobs', { slots: 2 }), itself); // the work has both
+      await assert.rejects(locks.acquire('jobs', { slots: 2 }), itself); // the works around it have both slots
     }, { slots: 2 });
-    await locks.do('jobs', (other) => assert.equal(other.resource, 'jobs'), { signal }); // another lock
+    await locks.do('jobs', (other) => assert.equal(other.resource, 'jobs'), { signal }); // the resource itself is another lock than its slots
   }, { slots: 3 });
   assert.deepEqual(service.calls.filter((c) => c.call === 'POST /locks').map((c) => c.body.slots), [3, 2, undefined]);
 });
@@ -609,7 +609,7 @@ it('slots nest: a slot joins by its name, and a free one is taken', async (locks
 it('a timeout that ends a wait says what it waited for', async (locks, service) => {
   const timedOut = (e) => e.cause?.name === 'TimeoutError';
   const waiting = (options) => locks.acquire('a', { signal: AbortSignal.timeout(200), ...options });
-  service.delay['POST /locks'] = 3_600_000; // as of one that waits in the queue
+  service.delay['POST /locks'] = 3_600_000; // as if the request waited in the queue
   service.answers['GET /locks/a'] = { resource: 'a', held: true, holder: 'other', fencing_token: 7, remaining_ms: 9 };
   await assert.rejects(waiting(), (e) => e instanceof Held && e.holder === 'other' && e.token === 7 && e.remaining === 9 && e.resource === 'a' && timedOut(e));
   service.refuse['GET /locks/a'] = [403, 'forbidden'];
@@ -628,7 +628,7 @@ it('a timeout that ends a wait says what it waited for', async (locks, service) 
 it('many at once', async (locks, service) => {
   const done = await Promise.all(Array.from({ length: 50 }, (_, i) => locks.do(`a/${i}`, () => i)));
   assert.equal(new Set(done).size, 50);
-  assert.ok(service.trace.length + service.inBatches.length >= 100); // where the machine is slow, some are repeated
+  assert.ok(service.trace.length + service.inBatches.length >= 100); // a slow machine repeats some
 }, { timeout: 30_000 }); // a busy machine starts so many connections slowly
 
 it('close releases the leases of lock, and every later call is refused', async (locks, service) => {
@@ -681,7 +681,7 @@ it('records are read, claimed, written and deleted under a token', async (locks,
   service.refuse['PUT /guarded/a%2F1'] = [503, 'guard-unavailable'];
   const before = service.trace.length;
   await assert.rejects(locks.writeRecord(lease, 1), Unavailable);
-  assert.equal(service.trace.length, before + 1); // it may have been written
+  assert.equal(service.trace.length, before + 1); // it is not sent again, because it may have been written
   await assert.rejects(locks.writeRecord(lease, undefined), { name: 'TypeError', message: /must be JSON, not undefined/ });
   await assert.rejects(locks.readRecord(42), TypeError);
 });
@@ -753,7 +753,7 @@ test('an answer that is too long, and a redirect, are refused', async (t) => {
     more();
   });
   await new Promise((done) => server.listen(0, '127.0.0.1', done));
-  t.after(() => { // also if it fails: an open server would keep the process alive
+  t.after(() => { // closes the servers even if the test fails: an open server would keep the process alive
     server.closeAllConnections();
     server.close();
   });

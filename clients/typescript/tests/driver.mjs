@@ -11,11 +11,11 @@ const say = (line) => process.stdout.write(`${JSON.stringify(line)}\n`);
 
 let client;
 let lease;
-let raises; // of the set-up
+let raises; // which callbacks raise, from the set-up
 
 class Raised extends Error {}
 
-/** A callback whose calls raise as the set-up says; undefined if it breaks none of the name. */
+/** A callback whose calls raise as the set-up says; undefined if the set-up has nothing for this callback. */
 function broken(callback, value) {
   const each = raises.find((raise) => raise.callback === callback);
   let calls = 0;
@@ -26,7 +26,7 @@ function broken(callback, value) {
   });
 }
 
-/** Gives an order up as it says: the second time changes nothing in this language, and is done all the same. */
+/** A signal that gives an order up when the order says. An order may ask to give up twice: here the second abort changes nothing. */
 function caller({ cancel_after_ms: after, cancel_again_ms: again, deadline_ms: deadline }) {
   if (deadline) return { signal: AbortSignal.timeout(deadline), done: () => {} };
   const controller = new AbortController();
@@ -34,7 +34,7 @@ function caller({ cancel_after_ms: after, cancel_again_ms: again, deadline_ms: d
   return { signal: after ? controller.signal : undefined, done: () => timers.forEach(clearTimeout) };
 }
 
-/** Works, or leads, as an order says. */
+/** The work of a do, or the term of a leader, as an order says. */
 async function term(lease, signal, order) {
   say({ event: 'began' });
   if (order.busy_ms) {
@@ -47,7 +47,7 @@ async function term(lease, signal, order) {
   say({ event: 'ended' });
 }
 
-/** Does what an order says with `call`, and gives it up and closes the client meanwhile, as the order says. */
+/** Runs `call` with the options of an order. Meanwhile it gives the call up, or closes the client, if the order says so. */
 async function during(order, call) {
   const { signal, done } = caller(order);
   const closing = order.close_after_ms && sleep(order.close_after_ms).then(() => client.close());
@@ -170,10 +170,10 @@ async function obey(order) {
   }
 }
 
-// The first requests of a process also load and compile what makes them, which takes a busy
-// machine longer than the scenarios allow a request: these are to a service of its own.
+// The first requests of a process also load and compile the code that sends them. That takes a busy machine longer than the
+// scenarios allow for a request, so the first ones go to a service in this process.
 async function warmUp() {
-  const service = await new Service().start(); // no lease of its ends
+  const service = await new Service().start(); // its leases never end
   const warm = new Client(service.url, { timeout: 10_000 });
   for (let n = 0; n < 3; n++) await warm.do('nothing', (granted) => granted.extend());
   await service.stop();
@@ -193,4 +193,4 @@ for await (const line of createInterface({ input: process.stdin })) {
     say(await obey(order));
   }
 }
-process.exit(); // what was given up may still be under way
+process.exit(); // requests that were given up may still be under way

@@ -13,7 +13,7 @@ const STEP = 10; // milliseconds between two looks at the lease
 
 const errors = {};
 let ending = false;
-let busy = 0; // works, which all have to end
+let busy = 0; // works under way; all have to end
 
 const say = (line) => process.stdout.write(`${JSON.stringify(line)}\n`);
 const one = (...of) => of[randomInt(of.length)];
@@ -24,8 +24,8 @@ const machine = (at) => Number(process.hrtime.bigint()) / 1e9 + (at - performanc
 /** Seconds for which this thread was ready to run and got no processor. */
 const delayed = () => Number(readFileSync('/proc/self/schedstat', 'utf8').split(' ')[1]) / 1e9;
 
-/** What the kernel delayed this thread, in short pieces of time. */
-const pieces = []; // [from, to, of which it was delayed]
+/** Short pieces of time, with the seconds for which the kernel delayed this thread in each. */
+const pieces = []; // [from, to, seconds of delay]
 let last = [machine(performance.now()), delayed()];
 
 function look() {
@@ -36,7 +36,7 @@ function look() {
 }
 setInterval(look, STEP).unref();
 
-/** For how long of a time this thread was delayed, at most. */
+/** The most seconds for which this thread can have been delayed between two times. */
 function starved(from, to) {
   look();
   return pieces.reduce((sum, [a, b, delay]) => sum + Math.max(0, Math.min(delay, Math.min(b, to) - Math.max(a, from))), 0);
@@ -45,11 +45,11 @@ function starved(from, to) {
 async function deposit(locks, pool) {
   const account = 1 + randomInt(ACCOUNTS);
   const id = `${process.pid}-${randomUUID()}`;
-  const looks = one(true, false); // by the clock, or by the signal alone
+  const looks = one(true, false); // whether the work checks the clock, or relies on the signal alone
   const wait = one(0, 5000, 20_000);
   const called = performance.now();
   let over = false;
-  const ended = () => { // the call for the lease
+  const ended = () => { // reports how late the call for the lease ended
     if (over) return;
     over = true;
     const [due, now] = [machine(called + wait), machine(performance.now())];
@@ -103,13 +103,13 @@ function sockets() {
     try {
       n += readlinkSync(`/proc/self/fd/${fd}`).startsWith('socket');
     } catch {
-      // It was the folder's own.
+      // The descriptor of this listing, which is closed by now.
     }
   }
   return n;
 }
 
-/** What is alive in this process, by kind: sockets, timers, requests, …. */
+/** The number of resources that are alive in this process: sockets, timers, requests, …. */
 const active = () => process.getActiveResourcesInfo().filter((kind) => !/TTY|Pipe|FSReq|Immediate/.test(kind)).length;
 
 process.on('unhandledRejection', (error) => {
@@ -125,6 +125,6 @@ await Promise.all(Array.from({ length: deposits }, () => worker(locks, pool)));
 await locks.close();
 await pool.end();
 const leaks = () => ({ sockets: sockets() - before.sockets, resources: active() - before.resources, works: busy });
-// Node's fetch keeps idle connections for some seconds by itself.
+// Node's fetch keeps idle connections open for some seconds.
 for (let left = 100; left > 0 && Object.values(leaks()).some((n) => n > 0); left--) await sleep(100);
 say({ errors, leaks: leaks() });

@@ -47,7 +47,7 @@ test('a session that is idle when its lease is over is ended, and keeps no later
   await fenced(pool, lease, async (tx) => {
     const { rows: [{ idle, wait }] } = await tx.query("SELECT current_setting('idle_in_transaction_session_timeout')::interval AS idle, current_setting('lock_timeout')::interval AS wait");
     const milliseconds = ({ seconds = 0, milliseconds = 0 }) => 1000 * seconds + milliseconds;
-    assert.ok(milliseconds(idle) > 1000 && milliseconds(idle) <= 9000, String(milliseconds(idle))); // of a lease that has been valid for a while, less
+    assert.ok(milliseconds(idle) > 1000 && milliseconds(idle) <= 9000, String(milliseconds(idle))); // less than 9000 if the lease has run for a while
     assert.equal(milliseconds(idle), milliseconds(wait) + 1000);
   });
 });
@@ -87,7 +87,7 @@ test('several resources', async () => {
 test('a transaction that has begun is refused, and left alone', async () => {
   await connected(async (client) => {
     await client.query('BEGIN');
-    await set(client, 999, 0).catch(() => {}); // without a token it is refused
+    await set(client, 999, 0).catch(() => {}); // the guard refuses a write without a token
     await client.query('ROLLBACK');
     await client.query('BEGIN');
     await assert.rejects(fenced(client, await leaseOf({ 'accounts/8': 1 }), () => assert.fail('it ran')), /in a transaction already/);
@@ -104,7 +104,7 @@ test('a connection that is lost is not given back', async () => {
     lost = await pid(tx);
     const ended = new Promise((resolve) => tx.once('end', resolve));
     await connected((other) => other.query('SELECT pg_terminate_backend($1)', [lost]));
-    await ended; // while no query is under way, and without a listener of its own for the error
+    await ended; // the connection ends while no query is under way; the application listens for no error of it
     await set(tx, 9, 1);
   }));
   assert.notEqual(await pid(pool), lost);

@@ -29,7 +29,8 @@ after(async () => {
   await service.stop();
 });
 
-/** What mysql2/promise gives, as its sources have it: the connection within, promises of [rows, fields]. */
+/** A pool with the interface of mysql2/promise around one of `mysql`: both have a property Promise, and queries
+ * return promises of [rows, fields]. */
 function promised(of) {
   const call = (f) => new Promise((resolve, reject) => f((error, ...values) => (error ? reject(error) : resolve(values))));
   const connection = (c) => ({
@@ -49,8 +50,8 @@ const rows = async (c, sql, values = []) => (c.Promise ? (await c.query(sql, val
 const set = (c, id, to) => rows(c, 'UPDATE accounts SET balance = ? WHERE id = ?', [to, id]);
 const balance = async (id) => Number((await rows(pools.mysql, 'SELECT balance FROM accounts WHERE id = ?', [id]))[0].balance);
 
-/** A way to MariaDB for one connection, whose holder is paused before the server gets its packet number n from the one that
- * begins the transaction. `meanwhile` runs in that pause. */
+/** A proxy to MariaDB for one connection. It holds back the client's n-th packet, counted from the one that begins the
+ * transaction, as if the holder were paused there. `meanwhile` runs in that pause. */
 async function pausing(n, meanwhile) {
   const pause = { packet: undefined, error: undefined };
   let left = n;
@@ -74,12 +75,12 @@ async function pausing(n, meanwhile) {
 
 const claim = (id, token) => rows(pools.mysql, 'SET STATEMENT innodb_lock_wait_timeout = 8 FOR SELECT fencing_claim(?, ?)', [`accounts/${id}`, token]);
 
-/** Runs holders that are each paused before another of their packets. Returns the packets. */
+/** Runs eight holders; each is paused before a different one of its packets. Returns these packets. */
 async function paused(wrapped, first, fails) {
   const plans = [];
   for (let n = 1; n <= 8; n++) {
     const id = first + n;
-    await claim(id, 1); // so that those below wait for no rows but their own
+    await claim(id, 1); // creates the row, so that each claim below waits only for its own row
     plans.push({ id, pause: await pausing(n, () => claim(id, 3)) });
   }
   const running = [];
@@ -97,7 +98,7 @@ let token = 0;
 let first = 0;
 for (const [name, pool] of Object.entries(pools)) {
   test(`${name}: a holder that is paused before any packet of its transaction does not keep its successor from the rows`, async () => {
-    first += 100; // accounts of its own
+    first += 100; // each test has its own accounts
     const [commits, rollbacks] = [await paused(name !== 'mysql', first, false), await paused(name !== 'mysql', first + 20, true)];
     assert.ok(commits.includes('COMMIT'), String(commits));
     assert.ok(rollbacks.includes('ROLLBACK'), String(rollbacks));

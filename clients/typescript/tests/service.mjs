@@ -7,7 +7,7 @@ export class Service {
   refuse = {}; // method and path → [status, kind, more of the problem]
   delay = {}; // method and path → milliseconds
   answers = {}; // method and path → body
-  held = new Set(); // resources of live leases: refused, if this is set
+  held = new Set(); // resources of live leases; if exclusive is set, an acquire of one is refused
   exclusive = false;
   arrived = () => {}; // called when a call has come
   events = false; // /events is a stream, with an event every few milliseconds
@@ -33,7 +33,7 @@ export class Service {
     if (this.#streams) await new Promise((done) => (this.#quiet = done));
   }
 
-  /** What an event says is left out, and the pieces end anywhere. */
+  /** Sends events without their content, in pieces that end in the middle of a line. */
   #stream(response) {
     this.#streams++;
     response.writeHead(200, { 'Content-Type': 'text/event-stream; charset=utf-8' });
@@ -48,7 +48,8 @@ export class Service {
     });
   }
 
-  /** The calls so far, without probes: "POST /locks". A try that is repeated with its key, where the machine is slow, is one. */
+  /** The calls so far, such as "POST /locks", without probes. Tries of one call with the same key, which a slow machine repeats,
+   * count as one. */
   get trace() {
     const key = (c) => c.headers['idempotency-key'];
     return this.calls.filter((c, i, all) => key(c) === undefined || all.findIndex((each) => each.call === c.call && key(each) === key(c)) === i).map((c) => c.call);
@@ -62,14 +63,14 @@ export class Service {
     const body = text ? JSON.parse(text) : {};
     if (call !== 'GET /healthz') this.calls.push({ call, body, headers: request.headers, at: performance.now() });
     this.arrived();
-    await new Promise((done) => setTimeout(done, this.delay[call] ?? 0).unref()); // the connection keeps the process alive
+    await new Promise((done) => setTimeout(done, this.delay[call] ?? 0).unref()); // the open connection keeps the process alive meanwhile
     if (response.destroyed) return;
     const [status, answer] = call === 'POST /locks/batch' && !this.refuse[call] ? [200, { results: body.operations.map((each) => this.#operation(each)) }] : this.#answer(call, body, request.headers['idempotency-key']);
     response.writeHead(status, { 'Content-Type': 'application/json', 'Fencelock-Server': 'one', 'X-Request-Id': 'req-7' });
     response.end(answer === undefined ? undefined : JSON.stringify(answer));
   }
 
-  /** One operation of a batch, as a call of its own. */
+  /** Handles one operation of a batch as if it were a single call. */
   #operation({ operation, idempotency_key, lease_id, body = {} }) {
     const call = { acquire: 'POST /locks', extend: 'POST /leases/current/extend', release: 'DELETE /leases/current' }[operation];
     this.inBatches.push({ call, body, key: idempotency_key, lease: lease_id });

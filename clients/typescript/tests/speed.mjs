@@ -1,8 +1,8 @@
-// What a pair costs beside a bare loop over fetch: node speed.mjs URL ROUNDS PAIRS
+// Compares the cost of a pair (acquire and release) with that of a bare loop over fetch: node speed.mjs URL ROUNDS PAIRS
 //
 // Rounds alternate, so that a busy machine is busy for both. It prints the medians of the rounds' ratios by
-// the clock and by this process's processor time, as JSON. What is judged is a pair by the clock; its processor
-// time is 1.2 to 1.6 times that of the bare loop, and varies.
+// the clock and by this process's processor time, as JSON. The test judges a pair only by the clock: its processor
+// time varies from 1.2 to 1.6 times that of the bare loop.
 import crypto from 'node:crypto';
 
 import { Client } from '../dist/index.mjs';
@@ -10,7 +10,8 @@ import { Client } from '../dist/index.mjs';
 const [url, rounds, pairs] = [process.argv[2], Number(process.argv[3]), Number(process.argv[4])];
 const locks = new Client(url);
 
-/** What a program without a client sends, and what it has to read. It does not wait in the queue, which costs the service more. */
+/** The requests of a program without a client, and the responses that it has to read. It does not wait in the queue, because a
+ * wait costs the service more. */
 async function bare() {
   const body = JSON.stringify({ resource: 'speed/bare', ttl_ms: 10_000 });
   const granted = await fetch(`${url}/locks`, { method: 'POST', headers: { 'Content-Type': 'application/json', 'Idempotency-Key': crypto.randomUUID() }, body });
@@ -34,7 +35,7 @@ async function round(pair) {
 
 const median = (numbers) => numbers.sort((a, b) => a - b)[numbers.length >> 1];
 const took = [];
-for (let n = -10; n < rounds; n++) { // the first warm up
+for (let n = -10; n < rounds; n++) { // the first ten rounds warm up
   const each = {};
   for (const kind in kinds) each[kind] = await round(kinds[kind]);
   if (n >= 0) took.push(each);

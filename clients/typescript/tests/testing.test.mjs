@@ -8,7 +8,7 @@ import { test } from 'node:test';
 import { Held, LeaseLost, Refused } from '../dist/index.mjs';
 import { Service } from '../dist/testing.mjs';
 
-const PATIENT = { timeout: 30_000, patience: 30_000 }; // a busy machine is late
+const PATIENT = { timeout: 30_000, patience: 30_000 }; // long, for a busy machine
 const now = { wait: 0, patience: 30_000 };
 
 test('an end is noticed', async (t) => {
@@ -93,7 +93,7 @@ printf %s "$1" >image
 FENCELOCK_DATA=$PWD/fencelock.db exec ${program} "$2"
 `;
 
-test('without a program it runs the container', async (t) => { // a docker that takes the same words runs the program in its place
+test('without a program it runs the container', async (t) => { // instead of docker, a script with docker's arguments runs the program
   const folder = await mkdtemp(`${tmpdir()}/fencelock-docker-`);
   const { FENCELOCK_PROGRAM: program, PATH } = process.env;
   t.after(async () => {

@@ -9,7 +9,7 @@ export async function use(db: { query(text: string, values?: any[]): Promise<any
     signal.addEventListener('abort', () => {}, { once: true });
     await locks.do('a', () => fenced(db, lease, () => 1), { signal: lease.signal });
   });
-  // @ts-expect-error: not any
+  // @ts-expect-error: the type is not any
   await locks.acquire('a', { signal: 1 });
   await (await Service.start()).client({ holder: 'me' }).close();
 }

@@ -1,4 +1,4 @@
-// What users of TypeScript 5.2 and newer write, whose library has this symbol: compiled by a test, and not run.
+// The code of users of TypeScript 5.2 and newer, whose library has Symbol.asyncDispose: compiled by a test, and not run.
 import { Client, Lease } from 'fencelock';
 
 declare global {

@@ -1,4 +1,4 @@
-// A client of fencelock/testing is one of the package itself, in each module system and across both: compiled by a test, and not run.
+// The Client that fencelock/testing returns is the Client of the package, in each module system and across both: compiled by a test, and not run.
 import { Client } from 'fencelock';
 import { Service } from 'fencelock/testing';
 

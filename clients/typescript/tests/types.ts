@@ -1,4 +1,4 @@
-// What users write, as tsc --strict sees it: compiled by a test, in both module systems, and not run.
+// The code of users under tsc --strict: compiled by a test, in both module systems, and not run.
 import { Service } from 'fencelock/testing';
 import { AcquireOptions, Client, FencelockError, fenced, GuardedRecord, Held, Lease, LeaseLost, Part, Retry } from 'fencelock';
 

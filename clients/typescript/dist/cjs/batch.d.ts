@@ -1,11 +1,13 @@
-/** Calls that are made at once share requests, since most of what a call costs is its request. The first calls to a
- * server that are under way are sent as they are; further acquires that do not wait in the queue, extends and releases gather,
- * and are sent together as one POST /locks/batch when one that is under way is answered, or a few milliseconds later. For its caller a call
- * in a batch is like one that is sent alone: it has its own key, time limit and outcome. A caller that gives up leaves
- * the batch to the others, and what it was granted is ended when the batch is answered; the request is aborted when all
- * have left. A server, or a proxy, that refuses the batch as a whole is sent single requests for a minute. */
+/** Calls made at the same time share requests, since most of the cost of a call is its request. The first `batchAfter` calls to
+ * a server are sent as single requests. While these are under way, further extends, releases, and acquires that do not wait in
+ * the queue gather. They are sent together as one POST /locks/batch when a request under way has ended, or after 5 ms.
+ *
+ * For its caller a call in a batch is like one that is sent alone: it has its own key, time limit and outcome. When a caller
+ * gives up, the batch continues for the others, and the client ends what that call was granted when the response arrives. The
+ * request is aborted when all its callers have given up. If a server, or a proxy, refuses the batch as a whole, the client
+ * sends it single requests for a minute. */
 export declare const BATCH_AFTER = 2;
-/** What a server answered. */
+/** A server's response. */
 export interface Reply {
     readonly sent: number;
     readonly status: number;
@@ -14,16 +16,17 @@ export interface Reply {
     readonly requestId: string;
     readonly location: string;
 }
-/** What a call is in a batch. */
+/** A call as an element of a batch. */
 export interface Operation {
     readonly text: string;
     readonly authorization: string;
 }
-/** The outcome of a call whose caller has left: the reply, undefined if it was not done; it rejects if there was no answer. */
+/** The outcome of a call whose caller has given up: the response, or undefined if the server did not carry the call out.
+ * Rejects if there was no response. */
 export declare type Late = Promise<Reply | undefined>;
-/** Why a call has no reply from a batch. */
+/** Returned for a call that is not sent in a batch: the caller has to send it as a single request. */
 export declare const ALONE: unique symbol;
-/** What a request is in a batch; undefined if it cannot be in one. */
+/** The element of a batch for a request; undefined if the request cannot be sent in a batch. */
 export declare function operationOf({ method, path, headers, body, probe }: {
     method: string;
     path: string;
@@ -36,9 +39,10 @@ export declare class Batcher {
     constructor(after: number, mostBatches: number, refused: {
         until: number;
     }, send: (body: string, authorization: string, signal: AbortSignal) => Promise<Reply>);
-    /** The reply to an operation, or ALONE if it is to be sent alone: `ended` must follow then. When `signal` is aborted it
-     * rejects with the reason, and `left` gets the outcome if there will be one, undefined if it was not sent. */
+    /** Returns the response to an operation from its batch, or ALONE. After ALONE the caller sends the operation as a single
+     * request, and calls `ended` when that request is over. When `signal` is aborted, `gather` rejects with its reason. It then
+     * calls `left`: with the outcome to come if the batch continues for others, with undefined if the operation was not sent. */
     gather(operation: Operation, signal: AbortSignal, left: (late: Late | undefined) => void, sent: () => void): Promise<Reply | typeof ALONE>;
-    /** Says that a request is not under way any more. */
+    /** Notes that a request has ended, and sends what has gathered if there is room for it. */
     ended(): void;
 }

@@ -1,4 +1,4 @@
-/** Sends calls: to which server, and how often. docs/how-to/write-a-client.md has the rules. */
+/** Sends calls, and decides to which server and how often. docs/how-to/write-a-client.md has the rules. */
 import { FencelockError } from './errors.js';
 import { Bearer, Retry } from './options.js';
 import { Fetch } from './platform.js';
@@ -15,45 +15,47 @@ export interface CallSettings {
     readonly onRetry: ((retry: Retry) => void) | undefined;
 }
 export interface Call extends Bounds {
-    /** What it does: acquire, extend, …. */
+    /** The verb for messages: acquire, extend, …. */
     readonly operation: string;
-    /** What it is about; "" if that is not known. */
+    /** The resource, several with ", " between them; "" if it is not known. */
     readonly resource: string;
     readonly method: string;
     readonly path: string;
     readonly headers?: Record<string, string>;
-    /** The body, made of how long the request may wait in the queue. */
+    /** Makes the body. `wait` is how many milliseconds the request may wait in the queue. */
     readonly body?: (wait: number) => unknown;
     readonly signal?: AbortSignal | undefined;
-    /** No caller waits for it: its retries are not observed. */
+    /** No caller waits for the call, so onRetry is not called. */
     readonly quiet?: boolean;
-    /** The fencing token of the lease that it breaks. */
+    /** Of a break: the fencing token of the lease to end. */
     readonly breaks?: number;
-    /** It is not sent again after a try that may have taken effect. */
+    /** The call is not sent again after a try that may have taken effect. */
     readonly once?: boolean;
 }
 export declare class Calls {
     #private;
     readonly servers: readonly Server[];
     readonly timeout: number;
-    /** Leases that are kept alive until they are released, which close does. */
+    /** Leases that are kept alive. Close releases those that their holders have not. */
     readonly kept: Set<{
         finish(): Promise<unknown>;
     }>;
     /** Set when the client has been closed: nothing is sent any more. */
     closed: FencelockError | undefined;
     constructor(settings: CallSettings);
-    /** Has idle wait for what is under way. */
+    /** Runs f, and makes `idle` wait until it has ended. */
     counted<T>(f: () => Promise<T>): Promise<T>;
-    /** Does what no caller waits for, until the signal that it gets is aborted; if it fails, TTLs end what it was to end. */
+    /** Runs f without a caller that waits for it. Its errors are dropped: if f fails to end a lease, the lease's TTL does. When
+     * the time of `idle` is over, the signal that f gets is aborted. */
     inBackground(f: (signal: AbortSignal) => Promise<unknown>): void;
-    /** Resolves when no call is under way any more, and what is in the background is over, or has had so many milliseconds. */
+    /** Waits until nothing runs under `counted`, and then until the work in the background has ended, which it stops after
+     * so many milliseconds. */
     idle(milliseconds: number): Promise<void>;
     tries(bounds: Bounds, patience?: number): Tries;
-    /** Sends a call until a server answers it for good, its deadline has come, or none has for as long
-     * as the client is patient. Every call but one that is to be sent `once` may be sent twice: an acquire carries
-     * a key, a break the token of the lease, and the others change nothing twice. It rejects with the reason of the call's signal when that is aborted. */
+    /** Sends a call until a server gives a final response, the call's deadline passes, or all servers have failed for as long
+     * as the client's patience. Any call that is not `once` may be sent twice: an acquire carries an idempotency key, a break the
+     * token of the lease, and the others have no second effect. Rejects with the reason of the call's signal when that is aborted. */
     send(call: Call, tries?: Tries): Promise<Answer>;
-    /** Reads events from one of the servers, another one for each n. */
+    /** Reads events from one of the servers. Consecutive values of `n` take the servers in turn. */
     listen(n: number, path: string, listener: Listener): Promise<void>;
 }

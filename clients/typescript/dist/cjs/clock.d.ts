@@ -1,14 +1,15 @@
-/** Milliseconds on the monotonic clock, the one of `Lease.until`. */
+/** Milliseconds on the monotonic clock, which `Lease.until` uses, too. */
 export declare const now: () => number;
-/** The longest delay that timers know; a longer sleep is several. */
+/** The longest delay of a timer, in milliseconds. A longer sleep uses several timers. */
 export declare const LONGEST_TIMER: number;
 /** Sleeps, and rejects with the signal's reason when it is aborted. */
 export declare function sleep(milliseconds: number, signal?: AbortSignal): Promise<void>;
-/** What a promise gives. Rejects with what `late` makes if that takes longer, or with the signal's reason when it is aborted first. */
+/** Settles as the promise does. If the promise takes longer than `milliseconds`, it rejects with the error that `late` makes; if
+ * the signal is aborted first, with the signal's reason. */
 export declare function within<T>(promise: PromiseLike<T>, milliseconds: number, late: () => Error, signal?: AbortSignal): Promise<T>;
-/** Calls a function that an application gave to be told something. An error of it, also of a promise that it returns, is
- * dropped: it may not end what the function is told of. */
+/** Calls a callback of the application. If it throws, or if the promise that it returns rejects, the error is
+ * dropped: a faulty callback must not end the work that it is told about. */
 export declare function tell<T>(f: ((about: T) => unknown) | undefined, about: T): void;
-/** Has `f` called with the reason when the signal is aborted, also if it is already.
- * Returns what takes that back. */
+/** Calls `f` with the reason when the signal is aborted; at once if it is aborted already.
+ * Returns a function that removes the listener. */
 export declare function onAbort(signal: AbortSignal | undefined, f: (reason: unknown) => void): () => void;

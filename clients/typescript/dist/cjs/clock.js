@@ -1,10 +1,10 @@
 "use strict";
 Object.defineProperty(exports, "__esModule", { value: true });
 exports.onAbort = exports.tell = exports.within = exports.sleep = exports.LONGEST_TIMER = exports.now = void 0;
-/** Milliseconds on the monotonic clock, the one of `Lease.until`. */
+/** Milliseconds on the monotonic clock, which `Lease.until` uses, too. */
 const now = () => performance.now();
 exports.now = now;
-/** The longest delay that timers know; a longer sleep is several. */
+/** The longest delay of a timer, in milliseconds. A longer sleep uses several timers. */
 exports.LONGEST_TIMER = 2 ** 31 - 1;
 /** Sleeps, and rejects with the signal's reason when it is aborted. */
 async function sleep(milliseconds, signal) {
@@ -29,7 +29,8 @@ function nap(milliseconds, signal) {
         signal?.addEventListener('abort', give, { once: true });
     });
 }
-/** What a promise gives. Rejects with what `late` makes if that takes longer, or with the signal's reason when it is aborted first. */
+/** Settles as the promise does. If the promise takes longer than `milliseconds`, it rejects with the error that `late` makes; if
+ * the signal is aborted first, with the signal's reason. */
 async function within(promise, milliseconds, late, signal) {
     const stop = new AbortController();
     const unhook = onAbort(signal, (reason) => stop.abort(reason));
@@ -46,8 +47,8 @@ async function within(promise, milliseconds, late, signal) {
     }
 }
 exports.within = within;
-/** Calls a function that an application gave to be told something. An error of it, also of a promise that it returns, is
- * dropped: it may not end what the function is told of. */
+/** Calls a callback of the application. If it throws, or if the promise that it returns rejects, the error is
+ * dropped: a faulty callback must not end the work that it is told about. */
 function tell(f, about) {
     try {
         Promise.resolve(f?.(about)).catch(() => { });
@@ -57,8 +58,8 @@ function tell(f, about) {
     }
 }
 exports.tell = tell;
-/** Has `f` called with the reason when the signal is aborted, also if it is already.
- * Returns what takes that back. */
+/** Calls `f` with the reason when the signal is aborted; at once if it is aborted already.
+ * Returns a function that removes the listener. */
 function onAbort(signal, f) {
     if (!signal)
         return () => { };

@@ -1,46 +1,46 @@
 "use strict";
-/** What a call of the client can reject with. */
+/** The errors that a call of the client can reject with. */
 Object.defineProperty(exports, "__esModule", { value: true });
 exports.about = exports.lost = exports.waitsForItself = exports.unavailable = exports.refusal = exports.shown = exports.Closed = exports.OtherLease = exports.Refused = exports.Denied = exports.Unavailable = exports.StaleToken = exports.LeaseLost = exports.Held = exports.FencelockError = void 0;
 /** Any failure of a call. */
 class FencelockError extends Error {
-    /** The problem type of the service's response ("lock-held", "no-quorum", …); "" if there was no response. Those of a
-     * later service may be others. */
+    /** The problem type of the service's response ("lock-held", "no-quorum", …); "" if there was no response. A later version
+     * of the service may have other types. */
     kind = '';
-    /** Its HTTP status; 0 if there was no response. */
+    /** The HTTP status of the response; 0 if there was no response. */
     status = 0;
-    /** What the call was about; several have ", " between them. */
+    /** The resource of the call; several have ", " between them. */
     resource = '';
     /** The server that was asked last; "" if none was. */
     url = '';
-    /** The X-Request-Id of its answer; "" without one. */
+    /** The X-Request-Id of the response; "" if it had none. */
     requestId = '';
     get name() {
         return this.constructor.name;
     }
-    /** Whether an error is one of this library: `switch (error.kind)` then tells them apart. */
+    /** Whether an error is one of this library. If so, `switch (error.kind)` narrows it to its class. */
     static is(error) {
         return error instanceof FencelockError;
     }
 }
 exports.FencelockError = FencelockError;
-/** Another lease holds the resource, or the wait for it ended. Asking again is safe. */
+/** Another lease holds the resource, or the wait for it ended. Safe to repeat. */
 class Held extends FencelockError {
     /** The label of that lease; "" if it has none. */
     holder = '';
     /** Its fencing token; 0 if it is not known. */
     token = 0;
-    /** How long it lives still, in milliseconds. */
+    /** Milliseconds until that lease ends, unless it is extended; 0 if not known. */
     remaining = 0;
 }
 exports.Held = Held;
 /** The lease has ended, or can no longer be kept alive: stop the work, and acquire again.
- * What was written with its token is safe; what comes may be refused. */
+ * Earlier writes with its token are safe; later ones may be refused. */
 class LeaseLost extends FencelockError {
 }
 exports.LeaseLost = LeaseLost;
-/** A guard refused the token: it has seen a larger one. Nothing was written. Never repeat
- * it with the same token. */
+/** A guard refused the token, because it has seen a larger one. Nothing was written. Never repeat
+ * the write with the same token. */
 class StaleToken extends LeaseLost {
     kind = 'stale-token';
     /** The token that was refused, and the highest that the guard has seen; 0 if not known. */
@@ -48,14 +48,14 @@ class StaleToken extends LeaseLost {
     highest = 0;
 }
 exports.StaleToken = StaleToken;
-/** No server answered, or none had a quorum, or this caller sends more requests than it
- * may, for as long as the client's patience. Safe to repeat. */
+/** For as long as the client's patience, no server responded, or none had a quorum, or this caller was over a limit. Safe to
+ * repeat, except after `breakAny`, `writeRecord` and `deleteRecord`, which may have taken effect. */
 class Unavailable extends FencelockError {
-    /** For how long the service asks not to be asked again, in milliseconds; 0 if it did not say. */
+    /** How many milliseconds the service asks its clients to wait before the next request (Retry-After); 0 if it did not say. */
     retryAfter = 0;
 }
 exports.Unavailable = Unavailable;
-/** The service requires a credential, does not accept this one, or does not allow it this. */
+/** The service requires a credential, does not accept the one that it got, or does not allow this caller the request. */
 class Denied extends FencelockError {
 }
 exports.Denied = Denied;
@@ -77,8 +77,8 @@ class Closed extends FencelockError {
 }
 exports.Closed = Closed;
 const KIND = Symbol.for('fencelock.error');
-/** Has instanceof know the errors of another copy of this library: an application may load it as a
- * CommonJS and as an ES module. Subclasses of an application's own are told apart as usual. */
+/** Makes instanceof recognize the errors of another copy of this library, because an application may load it as a
+ * CommonJS module and as an ES module. For the application's own subclasses instanceof works as usual. */
 for (const [name, type] of Object.entries({ FencelockError, Held, LeaseLost, StaleToken, Unavailable, Denied, Refused, OtherLease, Closed })) {
     Object.defineProperty(type.prototype, KIND, { value: name });
     Object.defineProperty(type, Symbol.hasInstance, { value: isInstance });
@@ -93,7 +93,7 @@ function isInstance(value) {
     }
     return false;
 }
-/** A name for a message: what does not print, or changes the direction of the text, is escaped. */
+/** A name for a message, with escapes for characters that do not print or that change the direction of the text. */
 function shown(name) {
     return name.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (c) => `\\u{${c.codePointAt(0).toString(16)}}`);
 }
@@ -148,7 +148,7 @@ function unavailable(operation, resource, why) {
     return about(new Unavailable(`${operation}: ${why}`), resource);
 }
 exports.unavailable = unavailable;
-/** A call that would wait for the work around it, or for the lease whose signal it got. */
+/** The error of a call that would wait for the work around it (`joins`), or for the lease whose signal it got. */
 function waitsForItself(resources, held, joins) {
     const names = resources.join(', ');
     const holder = joins ? 'the work around it' : 'the lease whose signal it got';
@@ -162,7 +162,7 @@ function lost(resource, why) {
     return about(new LeaseLost(`the lease of ${shown(resource)} is lost: ${why}`), resource);
 }
 exports.lost = lost;
-/** Notes what an error is about. */
+/** Sets the resource of an error. */
 function about(error, resource) {
     error.resource = resource;
     return error;

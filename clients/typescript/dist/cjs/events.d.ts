@@ -1,9 +1,10 @@
-/** The service's events about a resource, for a watch. They are no more than a reason to look, since any of them may be missing. */
+/** The service's events about a resource, for a watch. An event is only a reason to look at the resource, since any may be missing. */
 import { Calls } from './calls.js';
 export declare class Events {
     #private;
     constructor(calls: Calls, resource: string);
-    /** Resolves when there is a reason to look, and rejects with the signal's reason. The first call begins to listen. */
+    /** Resolves when it is time to look at the resource. Rejects with the signal's reason when that is aborted. The first call
+     * opens the stream. */
     wait(signal: AbortSignal): Promise<void>;
     /** Ends the stream. */
     close(): void;

@@ -1,23 +1,24 @@
 "use strict";
-/** The service's events about a resource, for a watch. They are no more than a reason to look, since any of them may be missing. */
+/** The service's events about a resource, for a watch. An event is only a reason to look at the resource, since any may be missing. */
 Object.defineProperty(exports, "__esModule", { value: true });
 exports.Events = void 0;
 const clock_js_1 = require("./clock.js");
-const LOOK_EVERY = 10000; // milliseconds between two looks while events come
-const LOOK_BLIND = 1000; // while none do
+const LOOK_EVERY = 10000; // milliseconds between two looks while a stream of events is open
+const LOOK_BLIND = 1000; // the same while no stream is open
 class Events {
     #calls;
     #resource;
     #stop = new AbortController(); // ends the stream
     #listening = false;
     #open = false;
-    #heard = false; // since the last look
+    #heard = false; // an event has come since the last look
     #wake; // ends a wait
     constructor(calls, resource) {
         this.#calls = calls;
         this.#resource = resource;
     }
-    /** Resolves when there is a reason to look, and rejects with the signal's reason. The first call begins to listen. */
+    /** Resolves when it is time to look at the resource. Rejects with the signal's reason when that is aborted. The first call
+     * opens the stream. */
     async wait(signal) {
         if (!this.#listening) {
             this.#listening = true;
@@ -55,7 +56,7 @@ class Events {
         };
         const opened = () => {
             this.#open = true;
-            heard(); // what happened before is not told
+            heard(); // the stream does not show what happened before
         };
         for (let n = 0; !signal.aborted; n++) {
             await this.#calls.listen(n, `/events?resource=${encodeURIComponent(this.#resource)}`, { signal, opened, heard }).catch(() => { });

@@ -11,12 +11,12 @@ async function fenced(db, lease, work) {
         return await transaction(claims, client, lease, work, () => (broken = false));
     }
     finally {
-        release?.(broken); // what did not end its transaction is closed
+        release?.(broken); // a connection that may still be in its transaction is closed
     }
 }
 exports.fenced = fenced;
-/** The error of this library that an error of a database means, also one that a query builder or an ORM has wrapped: for
- * transactions of your own that began with `SELECT fencing.claim(…)`. Any other error as it is. */
+/** Translates an error of the guard in a database into the error of this library, also if a query builder or an ORM has wrapped
+ * it. Use it in your own transactions that begin with `SELECT fencing.claim(…)`. Returns any other error unchanged. */
 function guardError(error, lease) {
     const raw = rawError(error);
     const code = raw && CODES[String(raw.code)] ? String(raw.code) : String(raw?.errno);
@@ -26,7 +26,7 @@ function guardError(error, lease) {
     if (kind === 'late')
         return lease.loss() ?? error;
     if (kind === 'missing' && !/fencing/.test(String(raw.message)))
-        return error; // of another schema or function
+        return error; // another schema or function is missing
     const failure = kind === 'stale' ? staleToken(raw, lease) : refusedByGuard(code, raw, lease);
     failure.cause = error;
     return failure;
@@ -47,7 +47,7 @@ const CODES = {
     '55P03': ['late'],
     1205: ['late'], // ER_LOCK_WAIT_TIMEOUT
 };
-/** The innermost error that a database gave: pg, mysql2, mysql; Knex passes them on, TypeORM and Prisma wrap them. */
+/** The error of the driver (pg, mysql2 or mysql): Knex passes it on unchanged, TypeORM and Prisma wrap it. */
 function rawError(error) {
     for (const known of [error, error?.driverError, error?.meta, error?.cause]) {
         const raw = known;
@@ -78,7 +78,7 @@ function staleToken(raw, lease) {
             detail = JSON.parse(String(raw.detail));
         }
         catch {
-            // Without the details.
+            // The error then has no details.
         }
     }
     (0, errors_js_1.about)(stale, String(detail.resource ?? lease.resource));
@@ -87,13 +87,14 @@ function staleToken(raw, lease) {
     stale.message = `the token ${stale.presented || ''} of ${(0, errors_js_1.shown)(stale.resource)} is stale: the guard has seen ${stale.highest || 'a larger one'}. ${advice(lease)}`;
     return stale;
 }
-/** A valid lease has the largest token of its cluster. */
+/** What the holder of a stale token should do. A valid lease has the largest token of its cluster, so while the lease is valid
+ * only a break or another cluster explains a larger one. */
 function advice(lease) {
     if (lease.lost)
         return 'Stop, and acquire again';
     return 'The lease is still valid here: an operator broke it, or another fencelock cluster claims this resource. Stop, and acquire again; if that is refused, too, find the other cluster';
 }
-/** A client, of the pool if it is one. */
+/** A client from the pool `db`, or `db` itself if it is a client. */
 async function connected(db) {
     if ('totalCount' in db)
         return fromPgPool(db);
@@ -103,7 +104,7 @@ async function connected(db) {
 }
 async function fromPgPool(pool) {
     const client = await pool.connect();
-    const ignore = () => { }; // the next query rejects; an error event that has no listener ends the process
+    const ignore = () => { }; // an error event without a listener would end the process; the next query rejects anyway
     client.on?.('error', ignore);
     const release = (broken) => {
         if (!broken)
@@ -121,14 +122,14 @@ async function fromMysqlPool(pool) {
     });
     return { claims: inMariadb, client, release: (broken) => (broken ? client.destroy() : client.release()) };
 }
-/** Whether it is of mysql2/promise, whose objects have the promises that they make. */
+/** Whether `db` is of mysql2/promise: its objects have a property with the class of their promises. */
 function promises(db) {
     return 'Promise' in db;
 }
-/** Tells through `ended` that the client is in no transaction any more, and has no claim. */
+/** Runs work in a transaction. Calls `ended` when the client is certainly out of the transaction and without a claim. */
 async function transaction(claims, client, lease, work, ended) {
     await claims.begin(client);
-    // Not before the end of the transaction: a holder that is paused between the two would keep the rows for as long as its pause lasts.
+    // Called after the end of the transaction: without the limit a holder that is paused in it would keep the rows for the whole pause.
     const forget = async () => void (claims.forget && (await claims.run(client, claims.forget)));
     let value;
     try {
@@ -143,18 +144,19 @@ async function transaction(claims, client, lease, work, ended) {
         await claims.run(client, 'ROLLBACK').then(forget).then(ended, () => { });
         throw error instanceof errors_js_1.LeaseLost ? error : guardError(error, lease);
     }
-    await forget().then(ended, () => { }); // it has committed, whatever becomes of the connection
+    await forget().then(ended, () => { }); // the commit has succeeded; if this fails, the connection is closed
     return value;
 }
 const IN_TRANSACTION = '25001'; // active_sql_transaction
 function inside() {
     throw new TypeError('the client is in a transaction already: what it has read may be older than the claim');
 }
-/** Milliseconds more than the lease is valid for: who comes to its end in that time learns of the loss, not of a broken connection. */
+/** Milliseconds that a transaction may stay idle after its lease has ended. A holder that resumes in this time gets LeaseLost
+ * and not the error of a broken connection. */
 const IDLE_GRACE = 1000;
 const milliseconds = (n) => String(Math.max(1, Math.floor(n)));
 const inPostgres = {
-    /** Postgres only warns of a transaction in a transaction. */
+    /** Refuses a client that is in a transaction. Postgres only sends a warning about a BEGIN inside one. */
     async begin(client) {
         let warned = false;
         const notice = ({ code }) => void (warned ||= code === IN_TRANSACTION);
@@ -168,8 +170,8 @@ const inPostgres = {
         if (warned)
             inside();
     },
-    /** Claims, and sees to it that nothing in the transaction waits for a lock when the lease may
-     * have ended, and that a holder which hangs in it does not hold up the next one. */
+    /** Claims a resource, and limits the transaction: none of its statements waits for a lock after the lease may
+     * have ended, and a holder that hangs in it does not hold up the next one. */
     async claim(client, part, lease) {
         const values = [milliseconds(lease.validity), milliseconds(lease.validity + IDLE_GRACE), part.resource, part.token];
         if (part.proof)
@@ -188,7 +190,7 @@ const inMariadb = {
             inside();
         await this.run(client, 'START TRANSACTION');
     },
-    /** A shorter limit of the session stays. */
+    /** Limits how long the session may be idle in the transaction. If the session has a shorter limit, that stays. */
     limit(client, lease) {
         const seconds = Math.max(1, Math.ceil((lease.validity + IDLE_GRACE) / 1000));
         const limit = `IF(@@idle_transaction_timeout BETWEEN 1 AND ${seconds}, @@idle_transaction_timeout, ${seconds})`;

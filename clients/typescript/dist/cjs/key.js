@@ -10,5 +10,5 @@ async function randomKey() {
 }
 exports.randomKey = randomKey;
 const node = 'node:crypto'; // a variable, so that bundlers for browsers do not look for it
-/** Node 18 has it in a module alone. Browsers have randomUUID in pages that came over TLS. */
+/** Web Crypto, which Node 18 has only in a module. Browsers have its randomUUID only in pages that came over TLS. */
 const webcrypto = globalThis.crypto ? Promise.resolve(globalThis.crypto) : Promise.resolve().then(() => require(/* @vite-ignore */ node)).then((m) => m.webcrypto);

@@ -2,7 +2,7 @@
 Object.defineProperty(exports, "__esModule", { value: true });
 exports.Lane = void 0;
 const clock_js_1 = require("./clock.js");
-/** Bounds the requests under way to a server, each of which has a connection of its own; the others wait for their turn. */
+/** Bounds the requests under way to a server, each of which has a connection of its own. Further requests wait for their turn. */
 class Lane {
     size;
     #free;
@@ -11,11 +11,11 @@ class Lane {
         this.size = size;
         this.#free = size;
     }
-    /** Whether more than half of it is in use. */
+    /** Whether more than half of the lane is in use. */
     get crowded() {
         return this.#free < this.size / 2;
     }
-    /** Waits for a turn, after which `leave` must follow. Rejects with the signal's reason. */
+    /** Waits for a turn, which the caller ends with `leave`. Rejects with the signal's reason when that is aborted first. */
     async enter(signal) {
         signal.throwIfAborted();
         if (this.#free > 0) {

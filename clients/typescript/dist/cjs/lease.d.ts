@@ -19,7 +19,7 @@ export interface KeepOptions {
 }
 /** The lease whose `signal` this is. */
 export declare const leaseOf: (signal: Signal) => Lease | undefined;
-/** `await using` where the compiler's library knows it (TypeScript 5.2 and newer). */
+/** Makes `await using` possible if the compiler's library has it (TypeScript 5.2 and newer). */
 export declare type Disposable = SymbolConstructor extends {
     readonly asyncDispose: infer S extends symbol;
 } ? {
@@ -27,15 +27,16 @@ export declare type Disposable = SymbolConstructor extends {
 } : {};
 export interface Lease extends Disposable {
 }
-/** A lease. Times are milliseconds on the monotonic clock (`performance.now()`), counted from
- * before the request that got them. Its id and proofs are secrets, which console.log does not show. */
+/** A lease. Times are milliseconds on the monotonic clock (`performance.now()`). The validity counts from
+ * when the request was sent, so the lease never ends in the service before it ends here. Its id and proofs are secrets, which
+ * console.log does not show. */
 export declare class Lease {
     #private;
-    /** What the lease is of: with `slots` the name of the slot; of several resources, their names with ", " between them. */
+    /** The resource: with `slots` the name of the slot; for several resources, their names with ", " between them. */
     readonly resource: string;
-    /** The number of the slot, from 1, of a lease that was acquired with `slots`; else 0. */
+    /** The number of the slot, from 1, if the lease was acquired with `slots`; else 0. */
     readonly slot: number;
-    /** The time to live that every extension gives the lease again. */
+    /** The time to live in milliseconds. Every extension restarts it. */
     readonly ttl: number;
     /** The fencing token: pass it to storage that refuses smaller ones. A lease of several
      * resources has one for each: see `parts`. */
@@ -46,36 +47,37 @@ export declare class Lease {
     get parts(): readonly Part[];
     /** The lease id, the capability of the lease. It is a secret. */
     get id(): string;
-    /** When validity ends. From then on another lease may hold the resource. */
+    /** When validity ends, as a time of `performance.now()`. From then on another lease may hold the resource. */
     get until(): number;
-    /** How long the lease is sure to hold; 0 when it may be over. */
+    /** For how many milliseconds the lease is sure to hold; 0 when it may have ended. */
     get validity(): number;
-    /** Whether the lease has ended, or is about to. It looks at the clock: a process that was
+    /** Whether the lease has ended, or ends within its margin. It reads the clock, so a process that was
      * paused knows at once. */
     get lost(): boolean;
-    /** Aborted, with LeaseLost as its reason, when a lease that is kept alive is lost. Its `aborted` compares the clock, as `lost` does. */
+    /** A signal that is aborted, with LeaseLost as its reason, when a lease that is kept alive is lost. Its `aborted` reads the
+     * clock, as `lost` does. */
     get signal(): Signal;
     /** Throws LeaseLost if the lease is lost. Call it before each write, and in loops. */
     check(): void;
     /** Why the lease is lost; undefined while it is not. */
     loss(): LeaseLost | undefined;
-    /** Gives the lease its TTL again. Rejects with LeaseLost (final), or Unavailable: the lease
-     * keeps its old validity, and the call may be repeated. */
+    /** Restarts the lease's TTL. Rejects with LeaseLost, which is final, or with Unavailable: then the lease
+     * keeps its earlier validity, and the call may be repeated. */
     extend(): Promise<void>;
-    /** Extends the lease at a third of its TTL from now on, until it is released or lost.
-     * `do` and `lock` do it by themselves. */
+    /** From now on extends the lease whenever a third of its TTL has passed, until it is released or lost.
+     * `do` and `lock` keep their leases alive without this call. */
     keepAlive(options?: KeepOptions): void;
-    /** Releases the lease. Rejects with LeaseLost if it had ended before, and Unavailable if it
-     * may not have been released: repeat it, or let the TTL end it. */
+    /** Releases the lease. Rejects with LeaseLost if the lease had ended before, and with Unavailable if the lease
+     * may not have been released: repeat the call, or let the TTL end the lease. */
     release(): Promise<void>;
-    /** Ends a lease whose work has ended, as `do` does, within so many milliseconds, a second unless given: what no server has
-     * answered by then is done in the background, and if none responds at all, its TTL ends the lease.
-     * Returns the loss, if it was lost before. */
+    /** Releases a lease after its work, as `do` does, and never rejects. It waits for the release for at most `within`
+     * milliseconds, by default a second. After that the release continues in the background; if no server responds, the TTL ends
+     * the lease. Resolves to the loss if the lease was lost before. */
     finish(within?: number): Promise<LeaseLost | undefined>;
     /** For logs: the tokens, and neither the id nor a proof. */
     toString(): string;
 }
-/** Has `await using` end what a class makes, where the engine knows it: Node 18.18 and newer. */
+/** Makes `await using` call `end` on the objects of a class, if the engine has it (Node 18.18 and newer). */
 export declare function disposable<T extends object>(type: {
     prototype: T;
 }, end: (what: T) => Promise<void>): void;

@@ -1,4 +1,5 @@
 /** Signals that compare the clock when they are read. */
-/** Has the signal of a controller abort itself when its `aborted` or `reason` is read, or `throwIfAborted` called, and
- * there is a reason to: where the event loop was blocked past the end of a lease, no timer has run yet. */
+/** Makes the signal of a controller look for a reason whenever its `aborted` or `reason` is read or its `throwIfAborted` is
+ * called, and abort itself if there is one. If the event loop was blocked past the end of a lease, its code learns of the loss
+ * this way, before any timer has run. */
 export declare function live(controller: AbortController, reason: () => Error | undefined): void;

@@ -1,5 +1,5 @@
 /** Types of the platform as the application's compiler knows them: from the DOM's library, or from Node's types. With
- * neither they have what this library needs of them. */
+ * neither, they are minimal interfaces with the methods that this library calls. */
 declare type Global = typeof globalThis;
 interface LeastSignal {
     readonly aborted: boolean;
@@ -25,7 +25,7 @@ export declare type Signal = Global extends {
         prototype: infer S;
     };
 } ? S : LeastSignal;
-/** What fetch is given. */
+/** The second argument of fetch. */
 export declare type RequestOptions = Global extends {
     fetch(url: any, init?: infer I): any;
 } ? NonNullable<I> : {
@@ -35,7 +35,7 @@ export declare type RequestOptions = Global extends {
     signal: Signal;
     redirect: string;
 };
-/** What fetch gives. */
+/** The response that fetch resolves to. */
 export declare type Responded = Global extends {
     fetch(...given: any[]): Promise<infer R>;
 } ? R : LeastResponse;

@@ -1,7 +1,7 @@
-/** The requests of a client, but for an acquire and those of a lease. */
+/** The requests of a client, except the acquire and the requests of a lease. */
 import { Call } from './calls.js';
 import { Lease, Part } from './lease.js';
-/** A name for a path. */
+/** A resource's name as a part of a path. */
 export declare function encoded(resource: string): string;
 export declare function ofBreaks(resource: string, lease: object): Call;
 export declare function ofResource(operation: string, resource: string): Call;

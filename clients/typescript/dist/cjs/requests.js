@@ -1,8 +1,8 @@
 "use strict";
-/** The requests of a client, but for an acquire and those of a lease. */
+/** The requests of a client, except the acquire and the requests of a lease. */
 Object.defineProperty(exports, "__esModule", { value: true });
 exports.ofPart = exports.ofRecord = exports.ofResource = exports.ofBreaks = exports.encoded = void 0;
-/** A name for a path. */
+/** A resource's name as a part of a path. */
 function encoded(resource) {
     if (typeof resource !== 'string')
         throw new TypeError(`a resource must be a string, not ${typeof resource}`);
@@ -21,7 +21,7 @@ function ofBreaks(resource, lease) {
 exports.ofBreaks = ofBreaks;
 function ofResource(operation, resource) {
     const name = encoded(resource);
-    // The name again, where no proxy rewrites it.
+    // The header repeats the name, because proxies may rewrite the path.
     return { operation, resource, method: 'GET', path: `/locks/${name}`, headers: { 'Fencelock-Resource': name } };
 }
 exports.ofResource = ofResource;

@@ -1,10 +1,10 @@
 /** One of a client's URLs: a server, or a load balancer before several. */
 import { Late } from './batch.js';
 import { Fetch } from './platform.js';
-/** A request that came to nothing. */
+/** The failure of a request that got no response. */
 export declare class NoAnswer extends Error {
     readonly sent: boolean;
-    /** `sent` says that the server may have seen it. */
+    /** `sent` says whether the server may have seen the request. */
     constructor(why: string, sent: boolean, cause?: unknown);
 }
 export interface Request {
@@ -14,19 +14,19 @@ export interface Request {
     readonly path: string;
     readonly headers: Record<string, string>;
     readonly body?: string | undefined;
-    /** Milliseconds for all of it, from when it is sent. */
+    /** Milliseconds for the request and its response, from when the request is sent. */
     readonly limit: number;
-    /** When it is over, though it has not been sent yet: it may wait for its turn at the server. */
+    /** The time of `now` at which the request ends, even if it still waits in this client for its turn. */
     readonly until: number;
     /** It may wait in the queue for its resource. */
     readonly waits: boolean;
-    /** If it waits in the queue: after how long the server is probed, which has as long to answer. */
+    /** For a request that waits in the queue: after how many milliseconds the server is probed. The probe may take as long. */
     readonly probe?: number | undefined;
-    /** The caller's; aborted, the request rejects with its reason. */
+    /** The caller's signal. When it is aborted, the request rejects with its reason. */
     readonly signal?: AbortSignal | undefined;
-    /** Called when it is sent. */
+    /** Called when the request is sent. */
     readonly sent?: () => void;
-    /** Gets the outcome of a try that was given up in a batch which others wait for. */
+    /** Called if this request is given up while its batch continues for others. It gets the outcome to come. */
     readonly late?: ((outcome: Late) => void) | undefined;
 }
 export interface Answer {
@@ -35,7 +35,7 @@ export interface Answer {
     readonly body: Record<string, unknown>;
 }
 export interface Listener {
-    /** Aborted, the stream ends. */
+    /** The stream ends when this signal is aborted. */
     readonly signal: AbortSignal;
     readonly opened: () => void;
     /** Called after each event. */
@@ -45,11 +45,11 @@ export declare class Server {
     #private;
     readonly url: string;
     constructor(url: string, fetch: Fetch, batchAfter: number);
-    /** Whether polls are to be short, so that all get their turns. */
+    /** Whether so many requests wait in queues that polls have to be short, so that all get their turns. */
     get crowded(): boolean;
     /** Sends a request, and rejects with NoAnswer, the error of a refusal, or the reason of its signal. */
     ask(request: Request): Promise<Answer>;
-    /** Reads a stream of events until it ends. It begins within `limit`, or not at all. */
+    /** Reads a stream of events until it ends. Gives up if the stream has not begun after `limit` milliseconds. */
     listen(path: string, headers: Record<string, string>, limit: number, { signal, opened, heard }: Listener): Promise<void>;
 }
 /** The JSON object that a text is, if it is one. */

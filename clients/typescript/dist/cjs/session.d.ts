@@ -2,11 +2,12 @@
 import { Held } from './around.js';
 import { Lease } from './lease.js';
 import { AcquireOptions } from './options.js';
-/** What leases hold. */
+/** The Held of each lease that a call took. */
 export declare const taken: WeakMap<Lease, Held>;
-/** What is held around a call, as its signal and its asynchronous context tell. */
+/** The leases held around a call, as its signal and its asynchronous context show. */
 export declare function heldAround(signal: AbortSignal | undefined): readonly Held[];
-/** The lease of the work around a call that the call would wait for, if it is for resources of it, or for a slot and the work has them all. */
+/** The lease around a call for which the call would wait forever; undefined if there is none. A call for resources would wait
+ * if one of them is held around it; a call for a slot would wait only if all the slots are. */
 export declare function waitedFor(names: readonly string[], { slots }: AcquireOptions, servers: readonly string[], outer: readonly Held[]): Held | undefined;
 /** A lease that one `do` took and that those nested in it share. */
 export declare class Session implements Held {
@@ -16,14 +17,14 @@ export declare class Session implements Held {
     readonly servers: readonly string[];
     over: boolean;
     readonly signal: AbortSignal;
-    /** `kind` is what kindOf says of the call that took the lease. */
+    /** `kind` is the result of kindOf for the call that took the lease. */
     constructor(lease: Lease, owner: object, servers: readonly string[], kind: string, scope: AbortController);
     /** Whether a do of this kind, by that client, joins it. */
     joins(kind: string, owner: object): boolean;
-    /** Does the work of a nested do, which may have a signal that is made of the session's. */
+    /** Runs the work of a nested do. If `signal` is not the session's but made from it, the work gets a signal that follows both. */
     join<T>(work: (lease: Lease, signal: AbortSignal) => Promise<T> | T, signal: AbortSignal): Promise<T>;
-    /** Does the work of a do, and releases the lease with the last. */
+    /** Runs the work of a do. When the last work of the session has ended, it releases the lease. */
     run<T>(work: (lease: Lease, signal: AbortSignal) => Promise<T> | T, signal: AbortSignal): Promise<T>;
 }
-/** What leases have in common that may be joined: their resources, or that they are slots of one. */
+/** A text that is the same for calls which may share a lease: they name the same resources, and all or none ask for a slot. */
 export declare function kindOf(names: readonly string[], { slots }: AcquireOptions): string;

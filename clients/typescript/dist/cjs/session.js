@@ -8,11 +8,11 @@ const live_js_1 = require("./live.js");
 const errors_js_1 = require("./errors.js");
 const lease_js_1 = require("./lease.js");
 const tries_js_1 = require("./tries.js");
-/** Which session's work got a signal. */
+/** The session of each signal that was passed to its work. */
 const sessions = new WeakMap();
-/** What leases hold. */
+/** The Held of each lease that a call took. */
 exports.taken = new WeakMap();
-/** What is held around a call, as its signal and its asynchronous context tell. */
+/** The leases held around a call, as its signal and its asynchronous context show. */
 function heldAround(signal) {
     const lease = signal && (0, lease_js_1.leaseOf)(signal);
     const known = (signal && sessions.get(signal)) || (lease && exports.taken.get(lease));
@@ -20,7 +20,8 @@ function heldAround(signal) {
     return known ? [known, ...others.filter((held) => held !== known)] : others;
 }
 exports.heldAround = heldAround;
-/** The lease of the work around a call that the call would wait for, if it is for resources of it, or for a slot and the work has them all. */
+/** The lease around a call for which the call would wait forever; undefined if there is none. A call for resources would wait
+ * if one of them is held around it; a call for a slot would wait only if all the slots are. */
 function waitedFor(names, { slots }, servers, outer) {
     const wanted = slots === undefined ? names : Array.from({ length: slots }, (_, i) => `${names[0]}#slot${i + 1}`);
     const mine = wanted.map((name) => outer.find((held) => !held.over && overlap(servers, held.servers) && held.lease.parts.some((part) => part.resource === name)));
@@ -39,20 +40,20 @@ class Session {
     #inside = 0; // calls of do that have not returned
     signal;
     #kinds;
-    /** `kind` is what kindOf says of the call that took the lease. */
+    /** `kind` is the result of kindOf for the call that took the lease. */
     constructor(lease, owner, servers, kind, scope) {
         this.lease = lease;
         this.owner = owner;
         this.servers = servers;
         this.signal = scope.signal;
-        this.#kinds = [kind, kindOf(lease.parts.map((part) => part.resource), {})]; // a slot is the same lock by its name
+        this.#kinds = [kind, kindOf(lease.parts.map((part) => part.resource), {})]; // a call may also name the slot as its resource
         (0, live_js_1.live)(scope, () => lease.told());
     }
     /** Whether a do of this kind, by that client, joins it. */
     joins(kind, owner) {
         return !this.over && this.owner === owner && this.#kinds.includes(kind);
     }
-    /** Does the work of a nested do, which may have a signal that is made of the session's. */
+    /** Runs the work of a nested do. If `signal` is not the session's but made from it, the work gets a signal that follows both. */
     async join(work, signal) {
         if (sessions.get(signal) === this)
             return this.run(work, signal);
@@ -66,7 +67,7 @@ class Session {
             unhook.forEach((f) => f());
         }
     }
-    /** Does the work of a do, and releases the lease with the last. */
+    /** Runs the work of a do. When the last work of the session has ended, it releases the lease. */
     async run(work, signal) {
         this.#inside++;
         sessions.set(signal, this);
@@ -99,7 +100,7 @@ exports.Session = Session;
 function isAbort(error) {
     return error instanceof errors_js_1.LeaseLost || error?.name === 'AbortError';
 }
-/** What leases have in common that may be joined: their resources, or that they are slots of one. */
+/** A text that is the same for calls which may share a lease: they name the same resources, and all or none ask for a slot. */
 function kindOf(names, { slots }) {
     return JSON.stringify([[...names].sort(), slots !== undefined]);
 }

@@ -1,5 +1,5 @@
 "use strict";
-/** What the service shows, as a program reads it: times are milliseconds. */
+/** What the service reports about locks and guarded records. Times are in milliseconds. */
 Object.defineProperty(exports, "__esModule", { value: true });
 exports.attempt = exports.guardedRecord = exports.lockState = void 0;
 function lockState(of) {

@@ -19,7 +19,7 @@
  * that it was ended. */
 import { Client } from './client.js';
 import { ClientOptions } from './options.js';
-/** What a test of node:test, or of another runner, has to end what it began. */
+/** The part of a test's context that registers a clean-up, in node:test or another runner. */
 export interface TestContext {
     after(f: () => Promise<void> | void): void;
 }
@@ -51,11 +51,13 @@ export declare class Service {
     /** Ends the lease of a resource now, as if its time to live had passed. Its holder learns of it with its next extend, after
      * a third of its TTL at most. Rejects if no lease holds the resource. */
     end(resource: string): Promise<void>;
-    /** Has the next request carried out, and closes its connection in place of a response. Called twice, it is for two requests. */
+    /** Lets the service carry out the next request, and then closes the connection instead of passing on the response. Two calls
+     * lose the responses to two requests. */
     loseNextResponse(): void;
     /** How many responses were lost. */
     get lost(): number;
-    /** Has another process hold the resources until it releases them. Rejects if one of them is held. */
+    /** Acquires the resources for another process, which holds them until its `release`, or for an hour. Rejects if one of them
+     * is held. */
     hold(...resources: string[]): Promise<Other>;
     /** Waits until `n` requests wait for the resource. */
     awaitWaiters(resource: string, n?: number): Promise<void>;

@@ -24,8 +24,8 @@ const client_js_1 = require("./client.js");
 const clock_js_1 = require("./clock.js");
 const errors_js_1 = require("./errors.js");
 const PATIENCE = 30000; // milliseconds for the program to start and to end, and for awaitWaiters
-const CLOSING = 5000; // for the clients of a test, whose work may not end
-const NOT_LOST = /^GET \/(healthz|events)/; // a probe and a stream are no calls
+const CLOSING = 5000; // milliseconds for the clients of a test to close, since their work may never end
+const NOT_LOST = /^GET \/(healthz|events)/; // probes and streams of events, which the client sends by itself
 /** A process of the lock service, on a port of its own. */
 class Service {
     /** Its URL, for clients and for programs under test. */
@@ -70,7 +70,8 @@ class Service {
             throw error instanceof errors_js_1.Refused ? Object.assign(new Error(`no lease holds ${resource}`), { cause: error }) : error;
         }
     }
-    /** Has the next request carried out, and closes its connection in place of a response. Called twice, it is for two requests. */
+    /** Lets the service carry out the next request, and then closes the connection instead of passing on the response. Two calls
+     * lose the responses to two requests. */
     loseNextResponse() {
         this.#proxy.lose++;
     }
@@ -78,7 +79,8 @@ class Service {
     get lost() {
         return this.#proxy.lost;
     }
-    /** Has another process hold the resources until it releases them. Rejects if one of them is held. */
+    /** Acquires the resources for another process, which holds them until its `release`, or for an hour. Rejects if one of them
+     * is held. */
     async hold(...resources) {
         let lease;
         try {
@@ -147,7 +149,7 @@ class Program {
         await this.#remove();
     }
 }
-/** Starts a command without the FENCELOCK variables of this process; undefined if there is none. */
+/** Starts a command without the FENCELOCK variables of this process; undefined if the command does not exist. */
 async function spawned(command, args, settings) {
     const { spawn } = await node('child_process');
     const others = Object.entries(host().env).filter(([name]) => !name.startsWith('FENCELOCK_'));
@@ -161,7 +163,7 @@ async function spawned(command, args, settings) {
         throw failure;
     return failure ? undefined : { process, ended };
 }
-/** The port that a process says it listens on. What it says later is read, so that it never waits for that. */
+/** The port on which a process says that it listens. Its later output is read, too, so that it never blocks on a full pipe. */
 async function listening({ process, ended }) {
     let said = '';
     const port = new Promise((found) => {
@@ -213,8 +215,8 @@ class Proxy {
         for (const socket of this.#sockets)
             socket.destroy();
     }
-    /** Carries bytes both ways until one side ends. A client sends its next request after it has read the response to the last,
-     * so what it sends is the one that a response is lost of. */
+    /** Carries bytes both ways until one side ends. On a connection a client sends a request only after it has read the response
+     * to the last one. So the next bytes of the service after a request that is to lose its response are that response. */
     #carry(client, service) {
         let loses = false;
         const end = () => {

@@ -1,8 +1,8 @@
-/** What the work around a call holds: in Node it is known without being passed on. */
+/** The leases that the work around a call holds. In Node an AsyncLocalStorage carries them, so that nobody passes them on. */
 const KEY = Symbol.for('fencelock.around'); // both module systems share it
 const shared = globalThis;
 const node = 'node:async_hooks'; // a variable, so that bundlers for browsers do not look for it
-/** A browser has none: there the signal alone tells. */
+/** The AsyncLocalStorage; undefined in a browser, where only `options.signal` shows what is held. */
 async function storage() {
     const { process } = globalThis;
     if (shared[KEY] || !process?.versions?.node)
@@ -10,12 +10,12 @@ async function storage() {
     const { AsyncLocalStorage } = await import(/* @vite-ignore */ node);
     return (shared[KEY] ??= new AsyncLocalStorage());
 }
-/** Runs work, whose calls know what is held. */
+/** Runs work. For the calls inside it, `around` has `held` in its list. */
 export async function inside(held, work) {
     const known = shared[KEY] ?? (await storage());
     return known ? known.run({ held, outer: known.getStore() }, work) : work();
 }
-/** What is held around the caller, from the inside to the outside. */
+/** The leases held around the caller that are not over, the innermost first. */
 export function around() {
     const list = [];
     for (let at = shared[KEY]?.getStore(); at; at = at.outer)

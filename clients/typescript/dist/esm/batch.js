@@ -1,20 +1,22 @@
-/** Calls that are made at once share requests, since most of what a call costs is its request. The first calls to a
- * server that are under way are sent as they are; further acquires that do not wait in the queue, extends and releases gather,
- * and are sent together as one POST /locks/batch when one that is under way is answered, or a few milliseconds later. For its caller a call
- * in a batch is like one that is sent alone: it has its own key, time limit and outcome. A caller that gives up leaves
- * the batch to the others, and what it was granted is ended when the batch is answered; the request is aborted when all
- * have left. A server, or a proxy, that refuses the batch as a whole is sent single requests for a minute. */
+/** Calls made at the same time share requests, since most of the cost of a call is its request. The first `batchAfter` calls to
+ * a server are sent as single requests. While these are under way, further extends, releases, and acquires that do not wait in
+ * the queue gather. They are sent together as one POST /locks/batch when a request under way has ended, or after 5 ms.
+ *
+ * For its caller a call in a batch is like one that is sent alone: it has its own key, time limit and outcome. When a caller
+ * gives up, the batch continues for the others, and the client ends what that call was granted when the response arrives. The
+ * request is aborted when all its callers have given up. If a server, or a proxy, refuses the batch as a whole, the client
+ * sends it single requests for a minute. */
 import { now, onAbort } from './clock.js';
 export const BATCH_AFTER = 2; // requests under way: the default of batchAfter
-const GATHER_AT_MOST = 5; // milliseconds: short beside what an answer may take
+const GATHER_AT_MOST = 5; // milliseconds: short compared with the time of a request
 const MAX_BATCH = 128; // operations
-const MAX_BYTES = 60 << 10; // of a body, of which a server takes 64 KiB
+const MAX_BYTES = 60 << 10; // of a body; a server accepts 64 KiB
 const MAX_OPERATION = MAX_BYTES / 16; // a larger one is sent alone
 const NO_BATCHES_FOR = 60000;
-/** Why a call has no reply from a batch. */
+/** Returned for a call that is not sent in a batch: the caller has to send it as a single request. */
 export const ALONE = Symbol('to be sent alone');
 const KINDS = { 'POST /locks': 'acquire', 'POST /leases/current/extend': 'extend', 'DELETE /leases/current': 'release' };
-/** What a request is in a batch; undefined if it cannot be in one. */
+/** The element of a batch for a request; undefined if the request cannot be sent in a batch. */
 export function operationOf({ method, path, headers, body, probe }) {
     const kind = KINDS[`${method} ${path}`];
     if (!kind || probe !== undefined || headers['Prefer'] || (kind === 'acquire' && body?.includes('"wait_ms":')))
@@ -23,15 +25,15 @@ export function operationOf({ method, path, headers, body, probe }) {
     const text = `{"operation":"${kind}"` + (key ? `,"idempotency_key":${JSON.stringify(key)}` : '') + (lease ? `,"lease_id":${JSON.stringify(lease)}` : '') + (body ? `,"body":${body}` : '') + '}';
     return weight(text) <= MAX_OPERATION && (lease === undefined || /^[!-~]*$/.test(lease)) ? { text, authorization } : undefined;
 }
-/** At least the bytes of a text and a comma. */
+/** An upper bound of the bytes that a text and a comma have in UTF-8. */
 function weight(text) {
     return (/^[\0-\x7f]*$/.test(text) ? text.length : 3 * text.length) + 1;
 }
 export class Batcher {
     #after;
     #send;
-    #underWay = 0; // requests, of one call or of several
-    #batches = 0; // of them of several
+    #underWay = 0; // requests: single ones and batches
+    #batches = 0; // the batches among them
     #mostBatches;
     #waiting = [];
     #timer;
@@ -42,8 +44,9 @@ export class Batcher {
         this.#refused = refused;
         this.#send = send;
     }
-    /** The reply to an operation, or ALONE if it is to be sent alone: `ended` must follow then. When `signal` is aborted it
-     * rejects with the reason, and `left` gets the outcome if there will be one, undefined if it was not sent. */
+    /** Returns the response to an operation from its batch, or ALONE. After ALONE the caller sends the operation as a single
+     * request, and calls `ended` when that request is over. When `signal` is aborted, `gather` rejects with its reason. It then
+     * calls `left`: with the outcome to come if the batch continues for others, with undefined if the operation was not sent. */
     async gather(operation, signal, left, sent) {
         if (this.#after < 0 || this.#underWay < this.#after || now() < this.#refused.until) {
             this.#underWay++;
@@ -69,14 +72,14 @@ export class Batcher {
         try {
             const reply = await Promise.race([outcome, aborted(signal)]);
             if (reply === ALONE && gone)
-                throw signal.reason; // #leave has counted it out
+                throw signal.reason; // #leave calls ended for it
             return reply;
         }
         finally {
             unhook();
         }
     }
-    /** Says that a request is not under way any more. */
+    /** Notes that a request has ended, and sends what has gathered if there is room for it. */
     ended() {
         this.#underWay--;
         while (this.#underWay < this.#after && this.#ready())
@@ -85,7 +88,7 @@ export class Batcher {
     #ready() {
         return this.#waiting.length > 0 && this.#batches < this.#mostBatches;
     }
-    /** Sends the first that waits, with all others that can be in its batch. */
+    /** Sends the first waiting operation, with all others that fit into its batch. */
     #sendNext() {
         const calls = [];
         const [first] = this.#waiting;
@@ -109,12 +112,12 @@ export class Batcher {
         }
         void this.#perform(calls, batch);
     }
-    /** The caller of a call has given up. */
+    /** Takes out a call whose caller has given up. */
     #leave(gathered, reason, left) {
         const { batch, outcome } = gathered;
         if (!batch) {
             this.#waiting = this.#waiting.filter((other) => other !== gathered);
-            outcome.then(() => this.ended(), () => { }); // if it was to be sent alone
+            outcome.then(() => this.ended(), () => { }); // if it was settled as ALONE before: its caller sends nothing now
             gathered.fail(reason);
             return left(undefined);
         }
@@ -137,7 +140,7 @@ export class Batcher {
                     each.settle(ALONE);
                 return;
             }
-            // What is not an answer to a batch is one to each call.
+            // A response without results, such as a 503, is the response to each call.
             calls.forEach((each, i) => each.settle(results ? { ...reply, ...results[i] } : { ...reply, text: reply.status < 300 ? '' : reply.text }));
         }
         catch (error) {
@@ -169,8 +172,8 @@ function resultsOf({ status, text }, n) {
         return undefined;
     }
 }
-/** Whether a status refuses the batch as such: an older server, or a proxy, does not know the route, or does not like the
- * body. No operation was done then. */
+/** Whether a status refuses the batch itself, because an older server or a proxy does not know the route or does not accept
+ * the body. None of its operations was carried out then. */
 function refusesBatches(status) {
     return (status >= 400 && status < 500 && ![401, 408, 429].includes(status)) || status === 501;
 }

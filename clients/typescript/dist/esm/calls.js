@@ -1,4 +1,4 @@
-/** Sends calls: to which server, and how often. docs/how-to/write-a-client.md has the rules. */
+/** Sends calls, and decides to which server and how often. docs/how-to/write-a-client.md has the rules. */
 import { now, sleep, tell, within } from './clock.js';
 import { FencelockError, Held, shown, Unavailable, unavailable } from './errors.js';
 import { NoAnswer, Server } from './server.js';
@@ -6,16 +6,16 @@ import { SHORTEST_TRY, Tries } from './tries.js';
 export class Calls {
     servers;
     timeout;
-    /** Leases that are kept alive until they are released, which close does. */
+    /** Leases that are kept alive. Close releases those that their holders have not. */
     kept = new Set();
     /** Set when the client has been closed: nothing is sent any more. */
     closed;
     #settings;
-    #busy = 0; // what idle waits for
+    #busy = 0; // functions that `counted` runs
     #idle = []; // called when nothing is busy any more
-    #background = new Map(); // what no caller waits for
-    #first = 0; // the server that answered last
-    #slowest = SHORTEST_TRY; // how long a recent answer took; old ones fade
+    #background = new Map(); // work that no caller waits for, each with what stops it
+    #first = 0; // the index of the server that responded last
+    #slowest = SHORTEST_TRY; // milliseconds of the slowest recent response; each further one lets it fade by a tenth
     constructor(settings) {
         const { servers, timeout, patience, batchAfter, fetch } = settings;
         const poll = Math.floor(settings.poll / 1000) * 1000;
@@ -29,7 +29,7 @@ export class Calls {
         this.timeout = timeout;
         this.#settings = { ...settings, poll };
     }
-    /** Has idle wait for what is under way. */
+    /** Runs f, and makes `idle` wait until it has ended. */
     async counted(f) {
         this.#busy++;
         try {
@@ -40,13 +40,15 @@ export class Calls {
                 this.#idle.splice(0).forEach((idle) => idle());
         }
     }
-    /** Does what no caller waits for, until the signal that it gets is aborted; if it fails, TTLs end what it was to end. */
+    /** Runs f without a caller that waits for it. Its errors are dropped: if f fails to end a lease, the lease's TTL does. When
+     * the time of `idle` is over, the signal that f gets is aborted. */
     inBackground(f) {
         const stop = new AbortController();
         const done = f(stop.signal).then(() => { }, () => { }).finally(() => this.#background.delete(stop));
         this.#background.set(stop, done);
     }
-    /** Resolves when no call is under way any more, and what is in the background is over, or has had so many milliseconds. */
+    /** Waits until nothing runs under `counted`, and then until the work in the background has ended, which it stops after
+     * so many milliseconds. */
     async idle(milliseconds) {
         if (this.#busy > 0)
             await new Promise((idle) => this.#idle.push(idle));
@@ -61,9 +63,9 @@ export class Calls {
     tries(bounds, patience = this.#settings.patience) {
         return new Tries(bounds, patience, this.#settings.poll);
     }
-    /** Sends a call until a server answers it for good, its deadline has come, or none has for as long
-     * as the client is patient. Every call but one that is to be sent `once` may be sent twice: an acquire carries
-     * a key, a break the token of the lease, and the others change nothing twice. It rejects with the reason of the call's signal when that is aborted. */
+    /** Sends a call until a server gives a final response, the call's deadline passes, or all servers have failed for as long
+     * as the client's patience. Any call that is not `once` may be sent twice: an acquire carries an idempotency key, a break the
+     * token of the lease, and the others have no second effect. Rejects with the reason of the call's signal when that is aborted. */
     async send(call, tries = this.tries(call)) {
         for (;;) {
             if (this.closed)
@@ -75,12 +77,12 @@ export class Calls {
             await sleep(this.#pause(call, tries, answer), call.signal);
         }
     }
-    /** Reads events from one of the servers, another one for each n. */
+    /** Reads events from one of the servers. Consecutive values of `n` take the servers in turn. */
     async listen(n, path, listener) {
         const server = this.servers[(this.#first + n) % this.servers.length];
         await server.listen(path, await this.#authorization(this.timeout, listener.signal), this.timeout, listener);
     }
-    /** The pause before the next try; it throws the error if there is to be none. */
+    /** Returns the milliseconds to pause before the next try. Throws the error if the call is not tried again. */
     #pause(call, tries, error) {
         if (error instanceof Held && tries.wait().left > 0)
             return tries.held();
@@ -116,9 +118,9 @@ export class Calls {
     #order() {
         return this.servers.map((_, i) => (this.#first + i) % this.servers.length);
     }
-    /** How long a try may take: four times what answers take, and twice as much after each round over all
-     * servers without one, so that slow servers are waited for and frozen ones are not. A call that is not sent again
-     * is waited for: to give it up leaves its caller in doubt. */
+    /** How many milliseconds a try may take: four times the slowest recent response, doubled after each round in which no server
+     * gave a final response. So the client waits for slow servers, and leaves frozen ones soon. A call that is sent `once` gets
+     * the whole timeout, because giving it up leaves its caller in doubt. */
     #tryLimit(call, tries) {
         if (call.once)
             return this.timeout;
@@ -168,7 +170,7 @@ export class Calls {
         const sent = () => {
             asked = now();
         };
-        // What the first try waits for its turn here does not count, up to the time of a try.
+        // The time that the first try waits in this client for its turn does not count against the deadline, up to one timeout.
         const until = tries.deadline + (tries.number === 1 ? this.timeout : 0);
         let answered = true;
         try {
@@ -185,7 +187,7 @@ export class Calls {
                 this.#answered(asked, kept);
         }
     }
-    /** Notes what an answer took; one that waited in the queue says nothing. */
+    /** Notes how long a response took, unless its request waited in the queue. */
     #answered(asked, waited) {
         if (waited === 0)
             this.#slowest = Math.max(now() - asked, 0.9 * this.#slowest);
@@ -195,11 +197,11 @@ export class Calls {
         if (call.body)
             headers['Content-Type'] = 'application/json';
         if (poll)
-            headers['Prefer'] = `wait=${poll / 1000}`; // it keeps the place in the queue
+            headers['Prefer'] = `wait=${poll / 1000}`; // after the poll the server keeps the place in the queue
         return headers;
     }
-    /** A function for the bearer token that fails, or takes longer than `limit`, is as a server that does not answer: the next
-     * try calls it again. */
+    /** The header for the bearer token. If the application's function for the token fails, or takes longer than `limit`
+     * milliseconds, the try fails as if the server had not responded, and the next try calls the function again. */
     async #authorization(limit, signal) {
         const { bearer } = this.#settings;
         if (bearer === undefined)
@@ -223,7 +225,8 @@ function noAnswer(what, resource, server, error) {
         failure.cause = error.cause;
     return Object.assign(failure, { url: server.url });
 }
-/** A bearer token without the white space around it. What fetch says of a wrong one shows it. */
+/** The header for a bearer token, without the white space around the token. A malformed token is refused here, because the
+ * error message of fetch would show it. */
 function authorizationOf(bearer) {
     const text = bearer.trim();
     if (!/^[!-~]+$/.test(text))

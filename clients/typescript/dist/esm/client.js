@@ -18,10 +18,10 @@ export class Client {
     #calls;
     #holder;
     #closed;
-    #scopes = new Set(); // of waits and work, which close ends
-    #watches = new Set(); // whose streams close ends
-    /** `servers` are URLs: several in an array, or with commas between them. When one does not
-     * answer, the next is asked. */
+    #scopes = new Set(); // one for each wait and each work; close aborts them
+    #watches = new Set(); // close ends their streams
+    /** `servers` is one URL, or several in an array or with commas between them. When a server does not
+     * respond, the client asks the next. Throws TypeError or RangeError for a wrong URL or option. */
     constructor(servers, options = {}) {
         checkClientOptions(options);
         const { bearer, holder = '', timeout = 5000, patience = 15000, poll = 45000, batchAfter = BATCH_AFTER, onRetry, fetch = globalThis.fetch.bind(globalThis) } = options;
@@ -30,19 +30,21 @@ export class Client {
     }
     /** Runs work under a lease, keeps it alive meanwhile, and releases it. With several resources it takes all or none.
      *
-     * The signal that work gets is aborted with LeaseLost when the lease is lost, a margin before its
-     * validity ends; with the reason of `options.signal` when that is aborted; with Closed by `close`.
-     * `do` waits for the work to end in any case, and then releases the lease. It waits for that a second at most, and a
-     * quarter of a second if the signal was aborted; the release then continues in the background.
+     * The signal that work gets is aborted with LeaseLost when the lease is lost, `margin` before its
+     * validity ends; with the reason of `options.signal` when that is aborted; and with Closed by `close`.
+     * In each case `do` waits for the work to end, and then releases the lease. It waits for the release for a second at most, or
+     * for a quarter of a second if the signal was aborted. After that the release continues in the background.
      *
-     * It nests: in the work, with the same client, the same resources, and as `options.signal` the one that work got, or one
-     * that is made of it (`AbortSignal.any`), it joins the lease, and its other options are ignored. What would wait for the
-     * work around it rejects at once, with Refused of the kind "would-wait-for-itself": without the signal, for some of the
-     * resources, or through another client. (A browser knows only what the signal tells.) A slot of a resource and the resource itself are not the same: in the
-     * work of a slot, `slots` of the same resource and the slot by its name join it, and the resource itself is another lock.
+     * Calls nest. A `do` inside the work joins the lease if it has the same client, the same resources, and as `options.signal`
+     * the signal that work got, or one made from it (`AbortSignal.any`). Its other options are ignored then. Any other call that
+     * would wait for the work around it rejects at once, with Refused of the kind "would-wait-for-itself": a call without the
+     * signal, for some of the resources, or through another client. (In a browser the client knows only what the signal shows.)
+     * A slot of a resource and the resource itself are different locks: inside the work of a slot, a call with `slots` of the same
+     * resource joins, and so does a call that names the slot as its resource; a call for the resource itself takes another lock.
      *
-     * It resolves to what work does. It rejects with LeaseLost if the lease was lost meanwhile, unless work
-     * rejected with an error of its own; with Held, Unavailable, Denied or Refused if there was no lease. */
+     * Resolves to the result of work. Rejects with LeaseLost if the lease was lost meanwhile, unless work
+     * rejected with an error of its own; with Held, Unavailable, Denied or Refused if no lease was granted; and with Closed
+     * after `close`. Without a lease, work is not called. */
     async do(resource, work, options = {}) {
         const names = namesOf(resource);
         checkOptions(options, names);
@@ -66,13 +68,13 @@ export class Client {
             return inside(session, () => session.run(work, scope.signal));
         });
     }
-    /** Stands for the leadership of all that call it for the same resource: who holds its lease
-     * leads. It calls `lead`, as `do` calls work, while this process leads. To resign, return
-     * from `lead`: `elect` resolves to what it returned, or rejects with what it rejected with, and the
+    /** Takes part in the election of a leader among all processes that call it for the same resource: the process that holds
+     * the lease leads. `elect` calls `lead`, as `do` calls work, while this process leads. To resign, return
+     * from `lead`: `elect` then resolves to its result, or rejects with its error, and the
      * next candidate leads at once.
      *
-     * When the lease is lost, the signal that `lead` gets is aborted, and `lead` must end. Then, and
-     * after an outage, `elect` stands again, and drops what `lead` returned or rejected with. */
+     * When the lease is lost, the signal that `lead` gets is aborted, and `lead` must end. `elect` then drops the result or error
+     * of `lead`, and becomes a candidate again. It stays a candidate through outages. */
     async elect(resource, lead, options = {}) {
         for (;;) {
             let led = false;
@@ -97,10 +99,10 @@ export class Client {
             await sleep(FIRST_PAUSE * (1 + Math.random()), options.signal);
         }
     }
-    /** Tells who holds a resource, as `inspect` does: now, and after each change; undefined while it is
-     * unknown, because no server responds or there is no quorum. A change is told as soon as the service's events show it,
-     * or after 10 s; after 1 s while no server sends events. Tokens never fall; a holder that
-     * comes and goes between two looks is left out. It ends with the loop over it, and rejects with
+    /** Yields who holds a resource, as `inspect` does: now, and after each change. It yields undefined while the holder is
+     * unknown, because no server responds or there is no quorum. It looks again as soon as the service's events show a change,
+     * and every 10 s, or every second while no server sends events. Its tokens never fall. A holder that
+     * comes and goes between two looks is left out. The watch ends with the loop over it. It rejects with
      * the error of any other refusal, and with Closed. */
     async *watch(resource, options = {}) {
         refuseUnknown(options, ['signal']);
@@ -131,12 +133,13 @@ export class Client {
             throw error;
         }
     }
-    /** Takes a lease that is kept alive until it is released, for `await using`:
-     * at the end of the block it is released. `lease.signal` and `lease.check()` show its loss.
+    /** Takes a lease and keeps it alive until it is released. With `await using`, the end of the block
+     * releases it. `lease.signal` and `lease.check()` show its loss. Rejects as `acquire` does.
      *
-     * Pass `lease.signal` on as `options.signal` to what runs under the lease: a call that would wait for it then rejects at once, with
-     * Refused of the kind "would-wait-for-itself". Without it a lease of `lock` is not known to belong to the caller, and a second one waits
-     * for its release, as for anybody's: give it a `wait`, or use `do`, whose work is known. */
+     * Pass `lease.signal` as `options.signal` to the calls under the lease: a call that would wait for this lease then rejects at
+     * once, with Refused of the kind "would-wait-for-itself". Without that signal the client does not know that the caller has the
+     * lease, so a second `lock` of the resource waits until the first is released. Give it a `wait`, or use `do`, which recognizes
+     * the calls inside its work. */
     async lock(resource, options = {}) {
         const lease = await this.acquire(resource, options);
         if (this.#closed) {
@@ -146,7 +149,8 @@ export class Client {
         lease.keepAlive(options);
         return lease;
     }
-    /** Takes a lease that is not kept alive: the caller extends and releases it. */
+    /** Takes a lease that is not kept alive: the caller extends and releases it. Rejects with Held, Unavailable, Denied, Refused
+     * or Closed. */
     async acquire(resource, options = {}) {
         const names = namesOf(resource);
         checkOptions(options, names);
@@ -156,7 +160,7 @@ export class Client {
         return lease;
     }
     /** Looks up a live lease by its lease id, for a process that works under a lease which another
-     * one acquired. Rejects with LeaseLost if it has ended. */
+     * process acquired. Rejects with LeaseLost if it has ended. */
     async lease(id) {
         const headers = { 'Fencelock-Lease': id };
         return new Lease(this.#calls, await this.#calls.send({ operation: 'look up', resource: '', method: 'GET', path: '/leases/current', headers }));
@@ -169,15 +173,15 @@ export class Client {
         const { body } = await this.#calls.send({ ...ofResource('inspect', resource), signal });
         return lockState(body);
     }
-    /** Ends the lease of a resource that has the fencing token, which `inspect` shows, and never a
-     * later one. That is for administrators; the holder learns it from its next request. Rejects with
+    /** Ends the lease of a resource whose fencing token is `token` (`inspect` shows it), never a
+     * later lease. It is for administrators; the holder learns of it from its next request. Safe to repeat. Rejects with
      * Refused of the kind "lock-not-held" if the resource is free, and with OtherLease if another
      * lease holds it. */
     async breakLock(resource, token) {
         await this.#calls.send({ ...ofBreaks(resource, { fencing_token: token }), breaks: token });
     }
-    /** Ends whatever lease holds a resource. After Unavailable the lease may have ended, and another
-     * `breakAny` may end the next one: `inspect` first. */
+    /** Ends whatever lease holds a resource. After Unavailable the lease may have ended, and a second
+     * `breakAny` could end the next lease: `inspect` the resource first. */
     async breakAny(resource) {
         await this.#calls.send({ ...ofBreaks(resource, { any: true }), once: true });
     }
@@ -186,8 +190,8 @@ export class Client {
     list(prefix = '') {
         return this.#pages('list', '/locks', { prefix }, 'locks', lockState);
     }
-    /** Reads a guarded record, and claims nothing: before a write use `claimRecord`. A record that was never
-     * written has version 0. */
+    /** Reads a guarded record without a claim, so an earlier holder may still write it. To read before a write, use
+     * `claimRecord`. A record that was never written has version 0. */
     async readRecord(resource) {
         try {
             return guardedRecord((await this.#calls.send(ofRecord('read', resource, 'GET'))).body);
@@ -198,34 +202,36 @@ export class Client {
             throw error;
         }
     }
-    /** Claims a guarded record for a lease, and reads it: from then on no smaller token writes it.
-     * Rejects with StaleToken. `lease` is of one resource; of several, pass one of its parts. */
+    /** Claims a guarded record for a lease, and reads it. From then on the record refuses smaller tokens.
+     * Rejects with StaleToken if the record has seen a larger token. Of a lease of several resources, pass one of its `parts`. */
     async claimRecord(lease) {
         return guardedRecord((await this.#calls.send(ofPart('claim', lease, 'POST'))).body);
     }
-    /** Writes a JSON value under the token of a lease. Rejects with StaleToken, and nothing is written. It is not sent again
-     * once a server may have done it: after Unavailable it may be written, now or later. */
+    /** Writes a JSON value under the token of a lease. Rejects with StaleToken if the record has seen a larger token; nothing is
+     * written then. The client does not send a write again that may have taken effect: after Unavailable the value may be
+     * written already, or be written later. */
     async writeRecord(lease, value) {
         if (JSON.stringify(value) === undefined)
             throw new TypeError(`a record's value must be JSON, not ${typeof value}`);
         return guardedRecord((await this.#calls.send({ ...ofPart('write', lease, 'PUT'), body: () => value, once: true })).body);
     }
-    /** Deletes the value of a record under the token of a lease, as `writeRecord` writes it: its history and its highest token stay. */
+    /** Deletes the value of a record under the token of a lease, with the errors of `writeRecord`. The record's history and its
+     * highest token stay. */
     async deleteRecord(lease) {
         return guardedRecord((await this.#calls.send({ ...ofPart('delete', lease, 'DELETE'), once: true })).body);
     }
-    /** The guarded records whose resources begin with a prefix, in the order of their bytes and without their values. */
+    /** The guarded records whose resources begin with a prefix, in byte order of their names, without their values. */
     records(prefix = '') {
         return this.#pages('records', '/guarded', { prefix }, 'records', guardedRecord);
     }
-    /** The newest hundred writes and claims of a record, refused ones too, the newest first. */
+    /** The newest hundred writes and claims of a record, including refused ones, the newest first. */
     history(resource) {
         return this.#pages('history', '/history', { resource }, 'attempts', attempt);
     }
-    /** Ends a client: waits for a lease reject with Closed, the signals of work under `do` are aborted
-     * with it, and `close` waits until the work has ended and released its leases, until those of `lock` are released, and until
-     * what requests that were given up may have been granted is released: for three seconds at most after the work has ended, so that a program ends
-     * though no server responds. TTLs end what is left. Every later call rejects with Closed. */
+    /** Closes the client. Calls that wait for a lease reject with Closed, and the signals of work under `do` are aborted with it.
+     * `close` waits until the work has ended and released its leases. It also releases the leases of `lock`, and any lease that
+     * a request was granted after its caller had given up. It waits for these releases for at most three seconds after the work
+     * has ended, so that a program ends even if no server responds. TTLs end what is left. Every later call rejects with Closed. */
     async close() {
         this.#closed ??= new Closed('this client is closed');
         for (const scope of this.#scopes)
@@ -240,7 +246,8 @@ export class Client {
     #urls() {
         return this.#calls.servers.map((server) => server.url);
     }
-    /** Refuses what would wait for the work around it. The service says who holds what is not waited for. */
+    /** Refuses a call that would wait for the work around it. A call with a `wait` of 0 is sent: the service tells it who holds
+     * the resource. */
     #refuseToWait(names, options, outer) {
         if (options.wait === 0)
             return;
@@ -248,7 +255,7 @@ export class Client {
         if (held)
             throw waitsForItself(names, held.lease.parts.map((part) => part.resource), held instanceof Session);
     }
-    /** Acquires within a second of the wait, whatever the servers do. */
+    /** Acquires a lease, or rejects a second after the wait (or the call's patience) has passed, whatever the servers do. */
     async #acquire(names, options, signal, outer) {
         this.#refuseToWait(names, options, outer);
         const waitUntil = now() + Math.max(options.wait ?? Infinity, 0);
@@ -256,7 +263,7 @@ export class Client {
             const lease = await this.#granted(names, options, waitUntil, signal);
             if (lease.validity > 0)
                 return lease;
-            // This process was paused, or the answer was late: what is left of the wait is another's turn.
+            // The lease expired on its way: this process was paused, or the response was late. Use what is left of the wait to try again.
             await lease.finish();
             if (now() >= waitUntil)
                 throw unavailable(`acquire ${lease.resource}`, lease.resource, 'the lease expired before the response arrived; a longer ttl may help');
@@ -281,7 +288,8 @@ export class Client {
             throw timedOut ? await this.#ended(names, options, tries, error) : error;
         }
     }
-    /** What a wait was for that a timeout has ended: a resource that is held, or a server that answers. A look tells, for a second at most. */
+    /** The error for a wait that a timeout has ended: Held if another lease has the resource, Unavailable if no server responded.
+     * To know which, it inspects the resources, for a second at most. */
     async #ended(names, { slots }, tries, timeout) {
         const what = `acquire ${shown(names.join(', '))}`;
         const resource = names.join(', ');
@@ -302,7 +310,7 @@ export class Client {
         }
         return Object.assign(error, { cause: timeout });
     }
-    /** Does something that a signal and close end, and that close waits for. */
+    /** Runs f with a scope that `signal` and `close` abort. `close` waits until f has ended. */
     async #scoped(signal, f) {
         if (this.#closed)
             throw this.#closed;
@@ -317,7 +325,7 @@ export class Client {
             this.#scopes.delete(scope);
         }
     }
-    /** An acquire: all its tries have one key, on every server. */
+    /** The call of an acquire. All its tries have the same idempotency key, on every server. */
     async #acquisition(names, options) {
         const { ttl, minHold, maxHold, slots, holder = this.#holder, metadata } = options;
         const milliseconds = (n) => (n === undefined ? undefined : Math.round(n));
@@ -339,12 +347,12 @@ export class Client {
             body: (wait) => (wait ? { ...body, wait_ms: wait } : body),
         };
     }
-    /** Ends all that a request that its caller gave up may have: its lease, and its place in the queue. */
+    /** Ends what an acquire may have got whose caller has given up: a lease, or a place in the queue. */
     async #abandon(call, signal) {
         await this.#calls.send({ ...call, operation: 'cancel', path: '/cancel', deadline: now() + ABANDON, quiet: true, signal });
     }
-    /** Ends what a try was granted in a batch after its call had given it up, but not the lease that another try found under the
-     * same key. */
+    /** Releases the lease that a try in a batch was granted after its call had given that try up. It spares the lease `got`, which
+     * another try of the call got under the same key. */
     async #endLate(late, call, signal, got) {
         let granted;
         try {
@@ -375,7 +383,7 @@ export class Client {
     }
 }
 disposable(Client, (client) => client.close());
-/** What distinguishes one grant from another under the same key. */
+/** The fencing tokens of a lease. They tell one grant from another under the same key. */
 function tokensOf(lease) {
     const parts = lease['resources'] ?? [lease];
     return parts.map((each) => each['fencing_token']).join();

@@ -3,33 +3,34 @@ import { LONGEST_TIMER, now, sleep, tell } from './clock.js';
 import { LeaseLost, lost, shown, Unavailable } from './errors.js';
 import { live } from './live.js';
 import { ABANDON, GRACE } from './tries.js';
-/** Which lease a signal is of. */
+/** The lease of each signal that a lease has made. */
 const leases = new WeakMap();
 /** The lease whose `signal` this is. */
 export const leaseOf = (signal) => leases.get(signal);
 const RELEASED = 'it was released';
 /** Made once: an error costs as much as the rest of a release. */
 const STOPPED = new Error('the lease is kept alive no more');
-/** A lease. Times are milliseconds on the monotonic clock (`performance.now()`), counted from
- * before the request that got them. Its id and proofs are secrets, which console.log does not show. */
+/** A lease. Times are milliseconds on the monotonic clock (`performance.now()`). The validity counts from
+ * when the request was sent, so the lease never ends in the service before it ends here. Its id and proofs are secrets, which
+ * console.log does not show. */
 export class Lease {
-    /** What the lease is of: with `slots` the name of the slot; of several resources, their names with ", " between them. */
+    /** The resource: with `slots` the name of the slot; for several resources, their names with ", " between them. */
     resource;
-    /** The number of the slot, from 1, of a lease that was acquired with `slots`; else 0. */
+    /** The number of the slot, from 1, if the lease was acquired with `slots`; else 0. */
     slot;
-    /** The time to live that every extension gives the lease again. */
+    /** The time to live in milliseconds. Every extension restarts it. */
     ttl;
     #calls;
     #id;
     #parts;
     #until = 0;
-    #margin = 0; // before until, from which it counts as lost
-    #capped = false; // no extension makes it last longer
+    #margin = 0; // milliseconds before #until from which the lease counts as lost
+    #capped = false; // it is near its maximum hold time: no extension makes it last longer
     #gone = ''; // why it has ended; "" while it has not
     #loss; // made when its signal is first wanted
     #onLost; // called once
-    #first; // begins the keep-alive
-    #stop; // ends it
+    #first; // starts the keep-alive
+    #stop; // stops the keep-alive
     #keeping;
     /** @internal */
     constructor(calls, granted) {
@@ -60,20 +61,21 @@ export class Lease {
     get id() {
         return this.#id;
     }
-    /** When validity ends. From then on another lease may hold the resource. */
+    /** When validity ends, as a time of `performance.now()`. From then on another lease may hold the resource. */
     get until() {
         return this.#until;
     }
-    /** How long the lease is sure to hold; 0 when it may be over. */
+    /** For how many milliseconds the lease is sure to hold; 0 when it may have ended. */
     get validity() {
         return this.#gone ? 0 : Math.max(0, this.#until - now());
     }
-    /** Whether the lease has ended, or is about to. It looks at the clock: a process that was
+    /** Whether the lease has ended, or ends within its margin. It reads the clock, so a process that was
      * paused knows at once. */
     get lost() {
         return this.#whyLost() !== '';
     }
-    /** Aborted, with LeaseLost as its reason, when a lease that is kept alive is lost. Its `aborted` compares the clock, as `lost` does. */
+    /** A signal that is aborted, with LeaseLost as its reason, when a lease that is kept alive is lost. Its `aborted` reads the
+     * clock, as `lost` does. */
     get signal() {
         if (!this.#loss) {
             this.#loss = new AbortController();
@@ -93,17 +95,17 @@ export class Lease {
         const why = this.#whyLost();
         return why ? lost(this.resource, why) : undefined;
     }
-    /** @internal The loss that signals show: none after a release. */
+    /** @internal The loss that signals show; undefined after a release. */
     told() {
         return this.#gone === RELEASED ? undefined : this.loss();
     }
-    /** Gives the lease its TTL again. Rejects with LeaseLost (final), or Unavailable: the lease
-     * keeps its old validity, and the call may be repeated. */
+    /** Restarts the lease's TTL. Rejects with LeaseLost, which is final, or with Unavailable: then the lease
+     * keeps its earlier validity, and the call may be repeated. */
     async extend() {
         await this.#extend({});
     }
-    /** Extends the lease at a third of its TTL from now on, until it is released or lost.
-     * `do` and `lock` do it by themselves. */
+    /** From now on extends the lease whenever a third of its TTL has passed, until it is released or lost.
+     * `do` and `lock` keep their leases alive without this call. */
     keepAlive(options = {}) {
         if (this.#first !== undefined)
             return;
@@ -116,16 +118,16 @@ export class Lease {
             this.#keeping = this.#keep(this.#stop.signal);
         }, Math.min(this.#due(), this.#left(), LONGEST_TIMER));
     }
-    /** Releases the lease. Rejects with LeaseLost if it had ended before, and Unavailable if it
-     * may not have been released: repeat it, or let the TTL end it. */
+    /** Releases the lease. Rejects with LeaseLost if the lease had ended before, and with Unavailable if the lease
+     * may not have been released: repeat the call, or let the TTL end the lease. */
     async release() {
         await this.#stopKeeping();
         await this.#release(Infinity);
         this.#gone = RELEASED;
     }
-    /** Ends a lease whose work has ended, as `do` does, within so many milliseconds, a second unless given: what no server has
-     * answered by then is done in the background, and if none responds at all, its TTL ends the lease.
-     * Returns the loss, if it was lost before. */
+    /** Releases a lease after its work, as `do` does, and never rejects. It waits for the release for at most `within`
+     * milliseconds, by default a second. After that the release continues in the background; if no server responds, the TTL ends
+     * the lease. Resolves to the loss if the lease was lost before. */
     async finish(within = GRACE) {
         if (this.#gone === RELEASED)
             return undefined;
@@ -178,8 +180,8 @@ export class Lease {
             return '';
         return this.#capped ? "it has reached its maximum hold time (maxHold, or the service's FENCELOCK_MAX_HOLD)" : 'it was not extended in time';
     }
-    /** It names the TTL: without, the lease would get the one of the last extend, which another
-     * process may have sent. */
+    /** Extends the lease. The request names the TTL, because the service would otherwise use the TTL of the last extend, which
+     * another process may have sent. */
     async #extend(bounds, signal) {
         const call = { operation: 'extend', resource: this.resource, method: 'POST', path: '/leases/current/extend', headers: this.#header() };
         this.#renew(await this.#calls.send({ ...call, ...bounds, signal, body: () => ({ ttl_ms: this.ttl }) }));
@@ -204,18 +206,18 @@ export class Lease {
                 await sleep(this.#capped ? this.#left() : Math.min(due, this.#left()), stop);
                 if (this.#capped || this.#left() <= 0)
                     continue;
-                // There is time for every server twice.
+                // With this limit there is time to ask every server twice.
                 await this.#extend({ limit: this.#left() / (2 * this.#calls.servers.length), deadline: now() + this.#left() }, stop);
                 due = this.#due();
             }
             catch (error) {
                 if (stop.aborted)
                     return;
-                due = this.ttl / 20; // a short outage is to be outlived
+                due = this.ttl / 20; // tries often, so that the lease outlives a short outage
                 if (!(error instanceof LeaseLost))
                     continue;
                 if (error.kind === 'max-hold-reached')
-                    this.#capped = true; // it lasts as long as before
+                    this.#capped = true; // the lease ends when it would have ended before this extend
                 else
                     this.#gone = error.message;
             }
@@ -225,7 +227,7 @@ export class Lease {
         this.#calls.kept.delete(this);
         this.#lose(this.#whyLost());
     }
-    /** Notes a loss, and tells it, once. */
+    /** Notes the loss, aborts the signal, and calls onLost if it has not been called. */
     #lose(why) {
         this.#gone = why;
         const loss = lost(this.resource, why);
@@ -245,7 +247,7 @@ disposable(Lease, async (lease) => {
     if (loss)
         throw loss;
 });
-/** Has `await using` end what a class makes, where the engine knows it: Node 18.18 and newer. */
+/** Makes `await using` call `end` on the objects of a class, if the engine has it (Node 18.18 and newer). */
 export function disposable(type, end) {
     const { asyncDispose } = Symbol;
     if (!asyncDispose)

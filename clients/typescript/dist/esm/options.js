@@ -1,8 +1,8 @@
-/** The options of a client and of its calls, and what is refused before anything is sent. */
+/** The options of a client and of its calls, and the checks of them before anything is sent. */
 import { shown } from './errors.js';
 import { encoded } from './requests.js';
 const CLIENT_OPTIONS = ['bearer', 'holder', 'timeout', 'patience', 'poll', 'batchAfter', 'onRetry', 'fetch'];
-/** Refuses what JavaScript lets through. */
+/** Throws a TypeError or RangeError for options that a caller in JavaScript may pass though their types forbid them. */
 export function checkClientOptions(options) {
     refuseUnknown(options, CLIENT_OPTIONS);
     for (const name of ['timeout', 'patience', 'poll'])
@@ -29,7 +29,7 @@ function checkMilliseconds(name, value) {
         throw new RangeError(`${name} must be 0 milliseconds or more, not ${value}`);
 }
 const OPTIONS = ['ttl', 'wait', 'patience', 'minHold', 'maxHold', 'slots', 'holder', 'metadata', 'signal', 'margin', 'onLost'];
-/** Refuses what JavaScript lets through, before anything is sent. */
+/** The same for the options of a call, before anything is sent. */
 export function checkOptions(options, names) {
     refuseUnknown(options, OPTIONS);
     for (const name of ['ttl', 'wait', 'patience', 'minHold', 'maxHold', 'margin'])

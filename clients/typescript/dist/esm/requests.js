@@ -1,5 +1,5 @@
-/** The requests of a client, but for an acquire and those of a lease. */
-/** A name for a path. */
+/** The requests of a client, except the acquire and the requests of a lease. */
+/** A resource's name as a part of a path. */
 export function encoded(resource) {
     if (typeof resource !== 'string')
         throw new TypeError(`a resource must be a string, not ${typeof resource}`);
@@ -16,7 +16,7 @@ export function ofBreaks(resource, lease) {
 }
 export function ofResource(operation, resource) {
     const name = encoded(resource);
-    // The name again, where no proxy rewrites it.
+    // The header repeats the name, because proxies may rewrite the path.
     return { operation, resource, method: 'GET', path: `/locks/${name}`, headers: { 'Fencelock-Resource': name } };
 }
 export function ofRecord(operation, resource, method) {

@@ -3,10 +3,10 @@ import { ALONE, Batcher, operationOf } from './batch.js';
 import { LONGEST_TIMER, now, onAbort } from './clock.js';
 import { FencelockError, refusal, Refused } from './errors.js';
 import { Lane } from './lane.js';
-/** A request that came to nothing. */
+/** The failure of a request that got no response. */
 export class NoAnswer extends Error {
     sent;
-    /** `sent` says that the server may have seen it. */
+    /** `sent` says whether the server may have seen the request. */
     constructor(why, sent, cause) {
         super(why, { cause });
         this.sent = sent;
@@ -14,14 +14,15 @@ export class NoAnswer extends Error {
 }
 /** Milliseconds between two probes while a request waits in the queue; the first comes sooner. */
 const PROBE_EVERY = 5000;
-/** The requests under way to a server. Fetch was seen to open up to twice as many connections: it is to have 256 at most.
- * Each kind has a lane of its own, so that requests that wait in the queue, or a burst of calls, keep no lease from being extended. */
+/** How many requests of each kind may be under way to a server. Fetch was seen to open up to twice as many connections as
+ * requests, and a client must not have more than 256. Each kind has a lane of its own, so that leases are extended in time
+ * whatever else happens: requests that wait in the queue, or a burst of calls. */
 const WAITS = 96;
 const OTHERS = 32;
 const EXTENDS = 12;
-const BATCHES = 1; // more would put a whole burst under way at once, too much to be answered in time
+const BATCHES = 1; // with more, a whole burst would be under way at once, more than a server answers in time
 const EXTEND_BATCHES = 4;
-/** Milliseconds without a line of events, of which a server sends one every 10 s. */
+/** Milliseconds of silence after which a stream of events counts as broken. A server sends a line every 10 s. */
 const QUIET = 30000;
 const MAX_NAMES = 16;
 const MAX_BODY = 16 << 20; // bytes
@@ -60,7 +61,7 @@ export class Server {
         this.#batcher = new Batcher(batchAfter, BATCHES, refused, send);
         this.#extendBatcher = new Batcher(batchAfter, EXTEND_BATCHES, refused, send);
     }
-    /** Whether polls are to be short, so that all get their turns. */
+    /** Whether so many requests wait in queues that polls have to be short, so that all get their turns. */
     get crowded() {
         return this.#waits.crowded;
     }
@@ -71,7 +72,7 @@ export class Server {
         let probed;
         let timer = request.until - now() <= LONGEST_TIMER ? setTimeout(late, request.until - now()) : undefined;
         const sent = () => {
-            clearTimeout(timer); // its time begins now
+            clearTimeout(timer); // the request's time limit begins now
             request.sent?.();
             timer = setTimeout(late, Math.min(request.limit, request.until - now()));
             probed = request.probe ? this.#probe(controller, request.probe) : undefined;
@@ -99,7 +100,7 @@ export class Server {
                 signal.removeEventListener('abort', giveUp);
         }
     }
-    /** Reads a stream of events until it ends. It begins within `limit`, or not at all. */
+    /** Reads a stream of events until it ends. Gives up if the stream has not begun after `limit` milliseconds. */
     async listen(path, headers, limit, { signal, opened, heard }) {
         const controller = new AbortController();
         const unhook = onAbort(signal, () => controller.abort());
@@ -120,13 +121,13 @@ export class Server {
                 const parts = (text + decoder.decode(value, { stream: true })).split('event:');
                 if (parts.length > 1)
                     heard();
-                text = parts.at(-1).slice(-'event'.length); // the next may have begun
+                text = parts.at(-1).slice(-'event'.length); // the next "event:" may have begun
             }
         }
         finally {
             clearTimeout(quiet);
             unhook();
-            controller.abort(); // what is not read
+            controller.abort(); // closes a stream that was not read to its end
         }
     }
     /** Sends a request alone or in a batch. */
@@ -184,8 +185,8 @@ export class Server {
             throw error;
         }
     }
-    /** Notes which server answered. A name that comes back after another one shows that there
-     * are several; one that only changes shows a restart. */
+    /** Notes which server responded. If a name comes back after another one, several servers
+     * share this URL. If the name only changes, the server was restarted. */
     #answered(response) {
         const name = response.headers.get('fencelock-server') ?? '';
         if (name === '' || name === this.#name)
@@ -197,14 +198,14 @@ export class Server {
         this.#names.add(name);
         this.#name = name;
     }
-    /** Asks now and then whether the server responds at all while a request waits there: a frozen
-     * one would keep it until the end of its wait. Behind a load balancer the probe may ask
-     * another server, and says nothing about it. */
+    /** Asks from time to time whether the server responds at all, while a request waits in its queue: a frozen
+     * server would keep the request until the end of its wait. Behind a load balancer the probe may reach
+     * another server, so its failure counts for nothing. Returns a function that stops the probes. */
     #probe(waiting, limit) {
         const probe = () => {
             timer = setTimeout(probe, PROBE_EVERY);
             this.ask({ operation: 'probe', resource: '', method: 'GET', path: '/healthz', headers: {}, limit, until: Infinity, waits: false, signal: waiting.signal }).catch((error) => {
-                // Any answer is one, also a refusal.
+                // Any response shows that the server is alive, also a refusal.
                 if (error instanceof NoAnswer && !this.#shared)
                     waiting.abort(new NoAnswer('the server does not answer while the request waits', true));
             });
@@ -216,7 +217,7 @@ export class Server {
 function isExtend({ path }) {
     return path === '/leases/current/extend';
 }
-/** The text of an answer. One that is too long to be the service's is not read to its end. */
+/** The text of a response. Throws Refused in the middle of a text that is too long to come from the service. */
 async function textOf(response) {
     if (response.status === 204)
         return '';
@@ -274,7 +275,7 @@ export function parse(text) {
         return undefined;
     }
 }
-/** What a fetch failed with says why in its cause. */
+/** Why a fetch failed: its error has the reason in its cause. */
 function reason(error) {
     const { cause, message } = error;
     return cause?.message || cause?.code || message || String(error);

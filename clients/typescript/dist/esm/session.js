@@ -5,18 +5,19 @@ import { live } from './live.js';
 import { LeaseLost } from './errors.js';
 import { leaseOf } from './lease.js';
 import { GRACE, HURRY } from './tries.js';
-/** Which session's work got a signal. */
+/** The session of each signal that was passed to its work. */
 const sessions = new WeakMap();
-/** What leases hold. */
+/** The Held of each lease that a call took. */
 export const taken = new WeakMap();
-/** What is held around a call, as its signal and its asynchronous context tell. */
+/** The leases held around a call, as its signal and its asynchronous context show. */
 export function heldAround(signal) {
     const lease = signal && leaseOf(signal);
     const known = (signal && sessions.get(signal)) || (lease && taken.get(lease));
     const others = around();
     return known ? [known, ...others.filter((held) => held !== known)] : others;
 }
-/** The lease of the work around a call that the call would wait for, if it is for resources of it, or for a slot and the work has them all. */
+/** The lease around a call for which the call would wait forever; undefined if there is none. A call for resources would wait
+ * if one of them is held around it; a call for a slot would wait only if all the slots are. */
 export function waitedFor(names, { slots }, servers, outer) {
     const wanted = slots === undefined ? names : Array.from({ length: slots }, (_, i) => `${names[0]}#slot${i + 1}`);
     const mine = wanted.map((name) => outer.find((held) => !held.over && overlap(servers, held.servers) && held.lease.parts.some((part) => part.resource === name)));
@@ -34,20 +35,20 @@ export class Session {
     #inside = 0; // calls of do that have not returned
     signal;
     #kinds;
-    /** `kind` is what kindOf says of the call that took the lease. */
+    /** `kind` is the result of kindOf for the call that took the lease. */
     constructor(lease, owner, servers, kind, scope) {
         this.lease = lease;
         this.owner = owner;
         this.servers = servers;
         this.signal = scope.signal;
-        this.#kinds = [kind, kindOf(lease.parts.map((part) => part.resource), {})]; // a slot is the same lock by its name
+        this.#kinds = [kind, kindOf(lease.parts.map((part) => part.resource), {})]; // a call may also name the slot as its resource
         live(scope, () => lease.told());
     }
     /** Whether a do of this kind, by that client, joins it. */
     joins(kind, owner) {
         return !this.over && this.owner === owner && this.#kinds.includes(kind);
     }
-    /** Does the work of a nested do, which may have a signal that is made of the session's. */
+    /** Runs the work of a nested do. If `signal` is not the session's but made from it, the work gets a signal that follows both. */
     async join(work, signal) {
         if (sessions.get(signal) === this)
             return this.run(work, signal);
@@ -61,7 +62,7 @@ export class Session {
             unhook.forEach((f) => f());
         }
     }
-    /** Does the work of a do, and releases the lease with the last. */
+    /** Runs the work of a do. When the last work of the session has ended, it releases the lease. */
     async run(work, signal) {
         this.#inside++;
         sessions.set(signal, this);
@@ -93,7 +94,7 @@ export class Session {
 function isAbort(error) {
     return error instanceof LeaseLost || error?.name === 'AbortError';
 }
-/** What leases have in common that may be joined: their resources, or that they are slots of one. */
+/** A text that is the same for calls which may share a lease: they name the same resources, and all or none ask for a slot. */
 export function kindOf(names, { slots }) {
     return JSON.stringify([[...names].sort(), slots !== undefined]);
 }

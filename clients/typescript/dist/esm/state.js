@@ -1,4 +1,4 @@
-/** What the service shows, as a program reads it: times are milliseconds. */
+/** What the service reports about locks and guarded records. Times are in milliseconds. */
 export function lockState(of) {
     const queue = of['queue'] ?? [];
     return {

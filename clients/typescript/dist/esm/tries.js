@@ -3,28 +3,28 @@ import { now } from './clock.js';
 import { OtherLease } from './errors.js';
 export const FIRST_PAUSE = 50; // milliseconds between tries
 const MAX_PAUSE = 1000;
-const MAX_POLL_PAUSE = 500; // after no response to a poll: its place is kept for two seconds
-const SHORT_POLL = 1000; // of the first poll after one that got no response
-export const GRACE = 1000; // after its wait, in which an acquire ends, and a release after work
-export const HURRY = 250; // for which work that was given up waits for its release
-const SHORTEST_LAST = 1000; // that the last try has, though patience ends earlier
+const MAX_POLL_PAUSE = 500; // after a poll without a response: the server keeps its place for two seconds
+const SHORT_POLL = 1000; // how long a poll waits after one that got no response, or in a crowded lane
+export const GRACE = 1000; // an acquire ends this long after its wait; a release after work takes this long at most
+export const HURRY = 250; // a release after work that was aborted takes this long at most
+const SHORTEST_LAST = 1000; // the last try has this long, even if patience ends earlier
 export const SHORTEST_TRY = 250;
-export const CLOSE_GRACE = 3000; // after the work, in which close ends
-export const ABANDON = 10000; // to end what no caller waits for any more
-const LONGEST_WAIT = 600000; // that a request may ask a server to wait
+export const CLOSE_GRACE = 3000; // close ends this long after the work at the latest
+export const ABANDON = 10000; // for requests in the background, which end leases and places in the queue
+const LONGEST_WAIT = 600000; // the longest wait that a server accepts in a request
 export class Tries {
     number = 0;
-    /** Rounds over all servers without an answer for good. */
+    /** The number of rounds over all servers in which none gave a final response. */
     silent = 0;
-    /** A try without an answer may have taken effect. */
+    /** Whether a failed try may have taken effect. */
     ambiguous = false;
-    /** A poll has kept a place in the queue, unless the call has ended because the resource is held. */
+    /** Whether a server may keep a place in the queue for this call. A poll without a grant sets it; the last Held clears it. */
     queued = false;
-    /** A try was broken off, if it is still set when the call has ended. */
+    /** Whether a try is under way. If it is still true when the call has ended, that try was broken off. */
     underWay = false;
     /** The outcomes of tries that were given up in batches. */
     late = [];
-    /** The failure that still lasts. */
+    /** The error of the last try that failed; undefined after a poll that got a response. */
     last;
     patience;
     deadline;
@@ -33,7 +33,7 @@ export class Tries {
     #longestPoll;
     #poll;
     #pause = FIRST_PAUSE;
-    #since = Infinity; // when the failures began that still last
+    #since = Infinity; // when the present run of failures began
     constructor(bounds, patience, poll) {
         this.deadline = bounds.deadline ?? Infinity;
         this.patience = patience;
@@ -41,13 +41,14 @@ export class Tries {
         this.#limit = bounds.limit ?? Infinity;
         this.#poll = this.#longestPoll = poll;
     }
-    /** What is left of the wait in the queue, and how much of it the next request waits. */
+    /** How many milliseconds are left of the wait in the queue (`left`), and how many of them the next request waits (`kept`). */
     wait(crowded = false) {
         const left = Math.floor(Math.min(Math.max(0, (this.#waitUntil ?? 0) - now()), LONGEST_WAIT));
         return { left, kept: Math.min(left, crowded ? SHORT_POLL : this.#poll) };
     }
-    /** How long the next try may take beyond its wait, and when its server is probed, if it waits for `kept`.
-     * `timeout` is the client's for a try, and `servers` have not been asked in this round: each is to have its time. */
+    /** How many milliseconds the next try may take in addition to its wait of `kept` in the queue, and after how many its server
+     * is probed (undefined: never). `timeout` is the longest that the client allows a try. `servers` is the number of servers
+     * that have not been asked in this round: each gets its share of the time. */
     limit(timeout, servers, kept) {
         const failing = this.failing();
         const last = failing > 0 ? Math.max(this.patience - failing, SHORTEST_LAST) : Infinity;
@@ -57,11 +58,11 @@ export class Tries {
         const probed = kept > SHORT_POLL || (kept > 0 && limit + kept > share);
         return { limit, probe: probed ? Math.min(limit, share / 2) : undefined };
     }
-    /** For how long the call has failed. */
+    /** For how many milliseconds the call has failed. */
     failing() {
         return Math.max(0, now() - this.#since);
     }
-    /** Whether the call is to end, since it has failed for too long. */
+    /** Whether the call has to end, because after the pause it would have failed for too long. */
     over(pause = 0) {
         return this.failing() + pause > this.patience || now() + pause >= this.deadline;
     }
@@ -80,7 +81,8 @@ export class Tries {
         this.#poll = Math.min(2 * this.#poll, this.#longestPoll);
         return (this.#pause = FIRST_PAUSE);
     }
-    /** The pause before the next try: it spreads callers that failed together, and obeys Retry-After of a limit. */
+    /** The milliseconds before the next try. A random factor spreads the callers that failed together, and the pause is at least
+     * the Retry-After of a 429. */
     nextPause(error) {
         if (this.#waitUntil !== undefined && error.kind === '')
             this.#pause = Math.min(this.#pause, MAX_POLL_PAUSE);

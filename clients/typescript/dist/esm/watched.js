@@ -2,8 +2,8 @@
 export class Watched {
     #last = '';
     #newest = 0;
-    /** Notes a lock, undefined for an unknown one, and says whether it is to be reported. With few
-     * nodes that answer, one may show that was released: tokens never fall. */
+    /** Notes the state of a lock (undefined if it is unknown), and says whether the watch has to report it. While
+     * few nodes respond, an earlier lease may show that was released; its smaller token gives it away. */
     isNews(lock) {
         const { held = undefined, token = 0 } = lock ?? {};
         if (held && token < this.#newest)
