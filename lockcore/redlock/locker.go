@@ -63,7 +63,9 @@ func New(cfg Config, nodes []node.Node, set Set) (*Locker, error) {
 		Nodes: nodes, NodeTimeout: cfg.NodeTimeout, MaxWaiters: cfg.MaxWaiters, Random: l.random, Epoch: l.members.Epoch,
 		Map:    func() string { return l.Now().name },
 		Suffix: set.Suffix, Unlisted: cfg.Unlisted,
-		Cleanup: func(i int, op node.Op, until time.Time) { l.cleaner.Send(i, op, until, cleanup.Never) },
+		Cleanup: func(i int, op node.Op, until time.Time, submit cleanup.Submit) {
+			l.cleaner.SendThrough(submit, i, op, until, cleanup.Never)
+		},
 	})
 	return l, nil
 }

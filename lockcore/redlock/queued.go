@@ -202,7 +202,12 @@ func (l *Mapped) tryBeforeWaiting(ctx context.Context, p *place) (*Grant, *loss)
 		return taken, lost
 	}
 	if p.req.IdempotencyKey != "" {
-		return l.try(ctx, p.req, node.Op{Ticket: p.waiter.Ticket, Patient: true})
+		l.queue.Tries(p.waiter)
+		taken, lost := l.try(ctx, p.req, node.Op{Ticket: p.waiter.Ticket, Patient: true})
+		if lost != nil {
+			l.queue.Tried(p.waiter)
+		}
+		return taken, lost
 	}
 	return nil, notTried
 }

@@ -346,6 +346,35 @@ func TestAPlaceOutlivesItsServer(t *testing.T) {
 	}
 }
 
+// A wait that polls at one server and then at the other has its place all the time, also if it comes back in the
+// moment in which the first server gives its place up: 2 s after its poll there, which is how long this one's
+// polls take.
+func TestAPollThatAlternatesKeepsItsPlace(t *testing.T) {
+	overNodes(t, 2, func(c *cluster) {
+		for round := range 10 {
+			resource := fmt.Sprint("r", round)
+			lease := c.take(1, lockcore.Request{Resource: resource, TTL: time.Minute})
+			poll := waitFor(resource, resource)
+			poll.Poll = 2 * time.Second
+			var strangers []*waiting
+			for i := range 20 {
+				if _, err := c.servers[i%2].Acquire(c.Context(), poll); !errors.Is(err, lockcore.ErrWaitTimeout) {
+					t.Fatal(err)
+				}
+				if i < 2 { // so that the poll is not the first of a server, which tries by itself
+					strangers = append(strangers, c.wait(i, waitFor(resource, "")))
+				}
+			}
+			again := c.wait(0, poll)
+			c.release(1, lease)
+			c.release(1, again.granted(time.Now()))
+			for _, s := range strangers {
+				c.release(1, s.granted(time.Now()))
+			}
+		}
+	})
+}
+
 // outlives has server at wait, which had a heartbeat some time ago, and then ends.
 func (c *cluster) outlives(at int, phase time.Duration, die func(*server)) {
 	c.Helper()

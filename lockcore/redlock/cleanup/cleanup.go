@@ -73,11 +73,20 @@ func New(nodes []node.Node) *Cleaner {
 
 // Send sends op to node i, until the given time at most.
 func (c *Cleaner) Send(i int, op node.Op, until time.Time, again Recheck) {
+	c.SendThrough(nil, i, op, until, again)
+}
+
+// SendThrough is Send whose operations are submitted by submit, which may drop one that is not wanted any more: it
+// then returns false. nil submits to the node.
+func (c *Cleaner) SendThrough(submit Submit, i int, op node.Op, until time.Time, again Recheck) {
 	if c.begin() {
-		t := &cleanup{cleaner: c, op: op, until: until, recheck: again, pause: firstPause}
+		t := &cleanup{cleaner: c, op: op, until: until, recheck: again, pause: firstPause, through: submit}
 		t.submit(i)
 	}
 }
+
+// Submit submits an operation to the node with this index, or returns false.
+type Submit = func(op *node.Op, nodeIndex int, sink node.Sink) bool
 
 // SendAfter is Send after a first pause.
 func (c *Cleaner) SendAfter(first time.Duration, i int, op node.Op, until time.Time, again Recheck) {
@@ -225,15 +234,24 @@ type cleanup struct {
 	until   time.Time
 	recheck Recheck
 	pause   time.Duration
-	waited  bool // it has waited for the node while the node was down
+	waited  bool   // it has waited for the node while the node was down
+	through Submit // nil for the node's own
 }
 
 // submit sends a copy of the operation, because the node may still use the previous copy.
 func (t *cleanup) submit(i int) {
 	op := t.op
 	op.Deadline = t.until
-	t.cleaner.nodes[i].Submit(&op, i, t)
+	switch {
+	case t.through == nil:
+		t.cleaner.nodes[i].Submit(&op, i, t)
+	case !t.through(&op, i, t):
+		t.cleaner.finished()
+		t.cleaner.heard(i, errDropped) // if it was to probe the node, another one does
+	}
 }
+
+var errDropped = errors.New("the operation was dropped")
 
 // Deliver processes the node's reply.
 func (t *cleanup) Deliver(i int, reply node.Reply) {

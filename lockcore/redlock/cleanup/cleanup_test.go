@@ -206,3 +206,40 @@ func TestCleanerCloses(t *testing.T) {
 		}
 	})
 }
+
+// An operation that is not wanted any more is dropped, also one that was to probe a node that is down: the others
+// are sent when the node is back.
+func TestCleanerDropsWhatIsNotWanted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var up atomic.Bool
+		fake := fakenode.New("fake")
+		fake.Answer(func(node.Op) (time.Duration, node.Reply) {
+			if !up.Load() {
+				return time.Millisecond, node.Reply{Outcome: node.Failed, Err: node.ErrNodeDown}
+			}
+			return time.Millisecond, node.Reply{Outcome: node.Granted}
+		})
+		c := New([]node.Node{fake})
+		var unwanted atomic.Bool
+		through := func(op *node.Op, i int, sink node.Sink) bool {
+			if unwanted.Load() {
+				return false
+			}
+			fake.Submit(op, i, sink)
+			return true
+		}
+		const others = 5
+		for range others {
+			c.Send(0, node.Op{Kind: node.OpRelease, Resource: "r", Owner: "l"}, time.Now().Add(time.Minute), Never)
+			c.SendThrough(through, 0, node.Op{Kind: node.OpDequeue, Resource: "r"}, time.Now().Add(time.Minute), Never)
+		}
+		time.Sleep(10 * time.Second)
+		unwanted.Store(true)
+		up.Store(true)
+		before := len(fake.Ops(node.OpDequeue))
+		time.Sleep(10 * time.Second)
+		if after := len(fake.Ops(node.OpDequeue)); after != before || c.Pending() != 0 {
+			t.Errorf("%d operations were sent that nobody wants; %d are pending", after-before, c.Pending())
+		}
+	})
+}

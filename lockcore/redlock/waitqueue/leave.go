@@ -34,12 +34,57 @@ func (q *Queue) Leave(w *Waiter, how Exit) {
 	q.mu.Lock()
 	q.remove(w, time.Now())
 	q.mu.Unlock()
+	q.dequeueLeft(w, how)
+}
+
+// dequeueLeft dequeues the ticket of a waiter that was removed.
+func (q *Queue) dequeueLeft(w *Waiter, how Exit) {
 	ticket := w.Ticket
 	ticket.Keyed = ticket.Keyed && how == Satisfied
-	op := node.Op{Kind: node.OpDequeue, Resource: w.resource, Ticket: ticket}
+	q.dequeue(w.resource, ticket)
+}
+
+// dequeue removes a ticket from the nodes. If it is Keyed, its wait is over on all servers.
+func (q *Queue) dequeue(resource string, ticket node.Ticket) {
+	op := node.Op{Kind: node.OpDequeue, Resource: resource, Ticket: ticket}
 	for i := range q.cfg.Nodes {
-		q.cfg.Cleanup(i, op, time.Now().Add(lockcore.MaxWait))
+		q.cfg.Cleanup(i, op, time.Now().Add(lockcore.MaxWait), q.submitDequeue)
 	}
+}
+
+// submitDequeue sends a dequeue to node i, perhaps not for the first time. It returns false, and sends nothing,
+// if the ticket belongs to a waiter again: its request has come again under its key. That waiter dequeues the
+// ticket when it leaves.
+//
+// It does not hold the mutex while it sends, because a node may call Wake from within Submit.
+func (q *Queue) submitDequeue(op *node.Op, i int, sink node.Sink) bool {
+	if !q.beginDequeue(op, i) {
+		return false
+	}
+	q.cfg.Nodes[i].Submit(op, i, sink)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.dequeuing[op.Ticket.ID]--; q.dequeuing[op.Ticket.ID] == 0 {
+		delete(q.dequeuing, op.Ticket.ID)
+	}
+	q.submitted.Broadcast()
+	return true
+}
+
+// beginDequeue keeps waiters with the ticket's id from the queue until the dequeue has been submitted. It returns
+// false if there is one.
+func (q *Queue) beginDequeue(op *node.Op, i int) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if w := q.tickets[op.Ticket.ID]; w != nil && w.resource == op.Resource && w.Ticket.Holder == op.Ticket.Holder && !op.Ticket.Keyed {
+		if w.ticket != ticketSent {
+			w.ticket = ticketSent // by its predecessor; but perhaps this node does not have it
+			w.missing.Or(1 << i)
+		}
+		return false
+	}
+	q.dequeuing[op.Ticket.ID]++
+	return true
 }
 
 // keepPlace leaves the ticket of a request that comes again on the nodes for a while. Waiters behind it may
@@ -48,7 +93,11 @@ func (q *Queue) Leave(w *Waiter, how Exit) {
 func (q *Queue) keepPlace(w *Waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	w.tries = false
 	if q.stopped {
+		if w.ticket != ticketSent {
+			q.submitTickets(w)
+		}
 		return
 	}
 	nextTry := w.tryAt
@@ -60,17 +109,32 @@ func (q *Queue) keepPlace(w *Waiter) {
 		q.sendTicket(w)
 	}
 	w.firstOn = 0
-	w.lingers = time.AfterFunc(LingerTime, func() { q.Leave(w, GivesUp) })
+	var lingers *time.Timer
+	lingers = time.AfterFunc(LingerTime, func() { q.giveUpPlace(w, func() bool { return w.lingers == lingers }) })
+	w.lingers = lingers
+}
+
+// giveUpPlace dequeues a waiter that keeps its place, if it still does so under the mutex.
+func (q *Queue) giveUpPlace(w *Waiter, still func() bool) {
+	q.mu.Lock()
+	lingers := q.tickets[w.Ticket.ID] == w && w.lingers != nil && still()
+	if lingers {
+		w.lingers.Stop()
+		q.remove(w, time.Now())
+	}
+	q.mu.Unlock()
+	if lingers {
+		q.dequeueLeft(w, GivesUp)
+	}
 }
 
 // GiveUp dequeues a waiter that kept its place: its request was repeated, and does not wait any more.
 func (q *Queue) GiveUp(resource, id string) {
 	q.mu.Lock()
 	w := q.tickets[id]
-	lingers := w != nil && w.resource == resource && w.lingers != nil && w.lingers.Stop()
 	q.mu.Unlock()
-	if lingers {
-		q.Leave(w, GivesUp)
+	if w != nil && w.resource == resource {
+		q.giveUpPlace(w, func() bool { return true })
 	}
 }
 
@@ -87,10 +151,7 @@ func (q *Queue) Cancel(resource, id string) {
 		}
 	}
 	q.mu.Unlock()
-	op := node.Op{Kind: node.OpDequeue, Resource: resource, Ticket: node.Ticket{ID: id, Server: q.server, Keyed: true}}
-	for i := range q.cfg.Nodes {
-		q.cfg.Cleanup(i, op, time.Now().Add(lockcore.MaxWait))
-	}
+	q.dequeue(resource, node.Ticket{ID: id, Server: q.server, Keyed: true})
 }
 
 // Forget removes what is left of the place of a request that no longer waits. That is the ticket, if the
@@ -106,8 +167,14 @@ func (q *Queue) Forget(resource, id, holder string) {
 	}
 	op := node.Op{Kind: node.OpForget, Resource: resource, Ticket: node.Ticket{ID: id, Server: q.server, Holder: holder}}
 	for i := range q.cfg.Nodes {
-		q.cfg.Cleanup(i, op, time.Now().Add(lockcore.MaxWait))
+		q.cfg.Cleanup(i, op, time.Now().Add(lockcore.MaxWait), q.submit)
 	}
+}
+
+// submit sends op to node i.
+func (q *Queue) submit(op *node.Op, i int, sink node.Sink) bool {
+	q.cfg.Nodes[i].Submit(op, i, sink)
+	return true
 }
 
 // remove ends a waiter. The next one tries at nextTry at the latest. The caller holds q.mu.

@@ -50,7 +50,7 @@ func (l listener) Wake(resource string, t node.Ticket) {
 	}
 	op := node.Op{Kind: node.OpDequeue, Resource: resource, Ticket: t}
 	if op.Validate() == nil { // otherwise no node can have such a ticket
-		l.cfg.Cleanup(l.node, op, time.Now().Add(time.Minute))
+		l.cfg.Cleanup(l.node, op, time.Now().Add(time.Minute), l.submitDequeue)
 	}
 }
 
@@ -226,11 +226,12 @@ func (q *Queue) missingOn(i int, known bool) (missing []*Waiter) {
 }
 
 // restoreOne sends the ticket. It returns nil if no request waits with the ticket any more, or if the
-// ticket is held back.
+// ticket is held back. While an attempt carries the ticket, it leaves that to a later heartbeat: a node that
+// grants the attempt dequeues the ticket, and nobody would dequeue one that arrives after that.
 func (q *Queue) restoreOne(i int, w *Waiter) reply {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.tickets[w.Ticket.ID] != w || w.lingers != nil || w.ticket == ticketHeldBack {
+	if q.tickets[w.Ticket.ID] != w || w.lingers != nil || w.ticket == ticketHeldBack || w.tries {
 		return nil
 	}
 	r := make(reply, 1)

@@ -25,9 +25,9 @@ type Config struct {
 	Map         func() string // returns the name of the map under which tickets are sent
 	Suffix      string        // suffix of the server's id, which the nodes list
 	Unlisted    bool          // operators never read the nodes' list of servers
-	// Cleanup sends op to a node in the background, and repeats it until the node has replied or the time has
-	// passed.
-	Cleanup func(nodeIndex int, op node.Op, until time.Time)
+	// Cleanup sends op to a node in the background through submit, and repeats it until the node has replied,
+	// the time has passed, or submit returns false: then op is not wanted any more.
+	Cleanup func(nodeIndex int, op node.Op, until time.Time, submit func(op *node.Op, nodeIndex int, sink node.Sink) bool)
 }
 
 // Queue holds the requests that wait at this server. It is safe for concurrent use.
@@ -40,9 +40,13 @@ type Queue struct {
 	waiters map[string][]*Waiter // by resource, in the order of arrival; no list is empty. Waiters that keep their places are not in it
 	tickets map[string]*Waiter   // by ticket id; every waiter that has not left
 	removed map[string]bool      // ids of tickets that were removed within the last wakeDelay
-	arrival int64                // the arrival of the last ticket
-	present *interruption        // ends the waits of the present requests
-	stopped bool
+	// dequeuing counts, by ticket id, the dequeues that are being submitted at this moment. Until they are, no
+	// waiter enters with that id: its ticket must reach the nodes after them. submitted tells of each end.
+	dequeuing map[string]int
+	submitted *sync.Cond
+	arrival   int64         // the arrival of the last ticket
+	present   *interruption // ends the waits of the present requests
+	stopped   bool
 }
 
 // interruption ends waits with err when done is closed.
@@ -87,6 +91,8 @@ type Waiter struct {
 	lostAt    time.Time     // when that try ended
 	behind    *release      // the release that its try follows: set only from Released to the end of that try
 	ticket    ticketState   // whether nodes may have its ticket; held back only while it is first
+	carried   bool          // an attempt has carried its ticket
+	tries     bool          // an attempt that carries its ticket is under way: the nodes dequeue the ticket if they grant
 	cancelled bool          // its wait ends now, for good
 	lingers   *time.Timer   // ends the time for which it keeps its place; nil while it waits
 	present   *interruption // ends the wait of its request
@@ -142,11 +148,13 @@ var (
 
 // New makes an empty queue. No waiter is woken before Run.
 func New(cfg Config) *Queue {
-	return &Queue{
+	q := &Queue{
 		cfg: cfg, server: drawID(cfg.Random) + cfg.Suffix, quorum: quorum.Of(len(cfg.Nodes)),
 		waiters: make(map[string][]*Waiter), tickets: make(map[string]*Waiter), removed: make(map[string]bool),
-		present: &interruption{done: make(chan struct{})},
+		dequeuing: make(map[string]int), present: &interruption{done: make(chan struct{})},
 	}
+	q.submitted = sync.NewCond(&q.mu)
+	return q
 }
 
 // drawID returns a random id of 12 characters. It is short because nodes store it with every ticket.
@@ -168,11 +176,14 @@ func (q *Queue) Enqueue(resource, holder, id string) (*Waiter, error) {
 	drawn := drawID(q.cfg.Random)
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	for q.dequeuing[id] > 0 {
+		q.submitted.Wait()
+	}
 	former := q.tickets[id]
 	switch {
 	case q.stopped:
 		return nil, lockcore.ErrStopping
-	case former != nil && former.resource == resource && former.lingers != nil && former.lingers.Stop():
+	case former != nil && former.resource == resource && former.lingers != nil:
 		q.comesAgain(former)
 		return former, nil
 	case len(q.tickets) >= q.cfg.MaxWaiters:
@@ -196,6 +207,7 @@ func (q *Queue) Enqueue(resource, holder, id string) (*Waiter, error) {
 // comesAgain inserts a waiter that kept its place before the waiters that arrived later. The caller holds
 // q.mu.
 func (q *Queue) comesAgain(w *Waiter) {
+	w.lingers.Stop() // if it has just run, it finds that the waiter does not keep its place any more
 	w.lingers, w.present = nil, q.present
 	waiters := q.waiters[w.resource]
 	later := slices.IndexFunc(waiters, func(other *Waiter) bool { return other.Ticket.Arrival > w.Ticket.Arrival })
@@ -222,6 +234,11 @@ func (q *Queue) sendTicket(w *Waiter) {
 	if waiters := q.waiters[w.resource]; len(waiters) > 0 && waiters[0] == w {
 		return
 	}
+	q.submitTickets(w)
+}
+
+// submitTickets sends the waiter's ticket to all nodes. The caller holds q.mu.
+func (q *Queue) submitTickets(w *Waiter) {
 	deadline := time.Now().Add(q.cfg.NodeTimeout)
 	for i := range q.cfg.Nodes {
 		q.submitTicket(i, w, node.Op{Deadline: deadline, Patient: true}, (*enqueueing)(w))
@@ -251,8 +268,8 @@ func (q *Queue) Show(w *Waiter) {
 	}
 }
 
-// submitTicket sends the waiter's ticket to node i. The caller holds q.mu, so that a dequeue cannot
-// overtake the ticket.
+// submitTicket sends the waiter's ticket to node i. The caller holds q.mu, so that neither a dequeue of the
+// waiter overtakes the ticket, nor the ticket the waiter's next attempt.
 func (q *Queue) submitTicket(i int, w *Waiter, op node.Op, sink node.Sink) {
 	w.ticket = ticketSent
 	op.Kind, op.Epoch, op.Map, op.Resource, op.Ticket = node.OpEnqueue, q.cfg.Epoch(), q.cfg.Map(), w.resource, w.Ticket
@@ -263,18 +280,44 @@ func (q *Queue) submitTicket(i int, w *Waiter, op node.Op, sink node.Sink) {
 // tries when that lease expires, unless it is woken before. A waiter under the same idempotency key tries now,
 // because the lease is its own.
 func (q *Queue) Granted(w *Waiter, ttl time.Duration) {
+	if q.removeGranted(w, ttl) {
+		q.dequeue(w.resource, w.Ticket)
+	}
+}
+
+// removeGranted reports whether nodes may still have the waiter's ticket, because no attempt has carried it.
+func (q *Queue) removeGranted(w *Waiter, ttl time.Duration) (left bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	left = w.ticket == ticketSent && !w.carried
 	w.behind = nil
 	q.remove(w, time.Now().Add(ttl))
 	if w.key == "" {
-		return
+		return left
 	}
 	if twin := slices.IndexFunc(q.waiters[w.resource], func(other *Waiter) bool { return other.key == w.key }); twin >= 0 {
 		q.moveToFront(q.waiters[w.resource][twin])
 		q.waiters[w.resource][0].wake()
 	}
+	return left
 }
+
+// Tries notes that an attempt carries the waiter's ticket although the waiter is not first. Tried ends it.
+func (q *Queue) Tries(w *Waiter) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	w.try()
+}
+
+// Tried notes that the attempt of Tries was not granted.
+func (q *Queue) Tried(w *Waiter) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	w.tries = false
+}
+
+// try notes an attempt that carries the ticket. The caller holds the queue's mutex.
+func (w *Waiter) try() { w.ticket, w.carried, w.tries = ticketSent, true, true }
 
 // signal makes the waiter check its state again.
 func (w *Waiter) signal() {
@@ -362,7 +405,8 @@ func (q *Queue) untilTry(waiters []*Waiter) (next int, pause time.Duration) {
 		}
 		left := time.Until(w.tryAt)
 		if w.tryNow || left <= 0 {
-			w.tryNow, w.wokenBy, w.firstOn, w.ticket = false, 0, 0, ticketSent
+			w.tryNow, w.wokenBy, w.firstOn = false, 0, 0
+			w.try()
 			return i, 0
 		}
 		if pause == 0 || left < pause {
@@ -396,7 +440,7 @@ func (q *Queue) ended(ctx context.Context, present *interruption, end time.Time,
 func (q *Queue) Postpone(w *Waiter, pause time.Duration, met Met) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	w.tryAt, w.met = time.Now().Add(pause), met
+	w.tryAt, w.met, w.tries = time.Now().Add(pause), met, false
 	switch r := w.behind; {
 	case r == nil:
 	case met != MetLease:
