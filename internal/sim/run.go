@@ -108,6 +108,7 @@ func (w *world) live() {
 	}
 	w.heal()
 	w.completeChange()
+	w.checkQueues()
 	w.checkService()
 	w.drainQueues()
 	if w.plan.Tidy { // no vote may remain for as long as its TTL
@@ -213,6 +214,24 @@ func (w *world) checkGrant(s *server, resource string, deadline time.Duration) {
 		w.await(c, a)
 	}
 	w.await(c, c.release(s, c.current()))
+}
+
+// checkQueues finds tickets of requests that do not wait any more, before any other request meets them: it would
+// be refused a free resource, or its server would be woken and dequeue them. In a tidy plan requests keep their
+// order, so nothing excuses such a ticket once no place is kept any more.
+func (w *world) checkQueues() {
+	if !w.plan.Tidy {
+		return
+	}
+	w.awaitWhole()
+	w.runUntil(w.now() + lingers + time.Second)
+	for _, n := range w.nodes {
+		for _, resource := range w.names {
+			if waiting := n.waiting(resource); !n.stale && waiting > 0 && w.plan.Maps == nil {
+				w.check.violatef("left ticket", "%s has %d in the queue for %s, and no client waits", n.name, waiting, resource)
+			}
+		}
+	}
 }
 
 // drainQueues acquires resources that have tickets although no client waits: a request that arrived after its
