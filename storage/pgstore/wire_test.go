@@ -1,0 +1,56 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/fencelock/fencelock/internal/testenv"
+)
+
+// A context that ends cuts a round trip off, and a round trip that is over leaves nothing behind that
+// a later end of its context could cut off.
+func TestARoundTripEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	conn, err := pgconn.Connect(t.Context(), testenv.Postgres(t).URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	ctx, cancel := context.WithCancel(t.Context())
+	if err := roundTrip(ctx, conn, statement{sql: `SELECT 1`}); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := roundTrip(ctx, conn, statement{sql: `SELECT 1`}); !errors.Is(err, context.Canceled) {
+		t.Errorf("after the context's end: %v", err)
+	}
+	if err := roundTrip(t.Context(), conn, statement{sql: `SELECT 1`}); err != nil {
+		t.Errorf("with another context: %v", err)
+	}
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := roundTrip(short, conn, statement{sql: `SELECT pg_sleep(60)`}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a statement that takes longer than its context: %v", err)
+	}
+}
+
+func TestAConnectionEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	conn, peer := net.Pipe()
+	t.Cleanup(func() { _, _ = conn.Close(), peer.Close() })
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := endWith(ctx, conn)
+	cancel()
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a read after the end: %v", err)
+	}
+	if !ended() {
+		t.Error("the end is not reported")
+	}
+}
