@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 
 var runFor = flag.Duration("for", 25*time.Second, "how long TestSoakFaults takes")
 
-// libraries are what the client needs (jackson-core alone), and what its tests need besides, each with its Debian package.
+// libraries are the jar that the client needs (jackson-core), and those that only its tests need, each with its Debian package.
 var libraries = map[string]string{
 	"jackson-core": "libjackson2-core-java",
 
@@ -33,8 +33,9 @@ var libraries = map[string]string{
 	"spring3-jdbc": "libspring-jdbc-java", "commons-logging": "libcommons-logging-java",
 }
 
-// The client's own tests: against a service in their process (with interruptions, callbacks that throw, and options that no server accepts), a real one, and the guards in Postgres and MariaDB,
-// also in transactions of Spring; and tests as an application writes them, with the extension of JUnit. The Java of README.md runs as it is there.
+// The client's own tests: against a service in their process (with interruptions, callbacks that throw, and options that no server accepts), against a
+// real service, and against the guards in Postgres and MariaDB, also in transactions of Spring. Others are tests as an application writes them, with the
+// extension of JUnit. The Java code of README.md runs as it is written there.
 func TestJava(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -72,7 +73,7 @@ func TestJava(t *testing.T) {
 	})
 }
 
-// junit runs tests of the classes of this package. The classes run beside one another, because most of their time is waiting.
+// junit runs the test classes of this package. It runs the classes in parallel, because they mostly wait.
 func junit(t *testing.T, classPath string, env []string, selection string) {
 	t.Helper()
 	args := []string{"-XX:TieredStopAtLevel=1", "-Dfencelock.program=" + testenv.Program(t), "-cp", classPath, "org.junit.platform.console.ConsoleLauncher", "--disable-banner", "--disable-ansi-colors", "--details=tree", "--fail-if-no-tests"}
@@ -82,8 +83,8 @@ func junit(t *testing.T, classPath string, env []string, selection string) {
 	t.Log(run(t, env, "java", append(args, "--select-package=io.github.fencelock", selection)...))
 }
 
-// The first call of a process takes as long as the second, since the builder has loaded what it needs: 500 classes, which
-// take a busy machine two seconds. What they take is a machine's matter, so the classes are counted.
+// The first call of a process takes as long as the second, because the builder of the client has loaded the 500 classes that a
+// call needs. A busy machine takes two seconds for that. The time depends on the machine, so the test counts the classes.
 func testFirstCall(t *testing.T, said string) {
 	t.Helper()
 	classes := map[string]int{}
@@ -101,7 +102,8 @@ func testFirstCall(t *testing.T, said string) {
 	t.Log(said)
 }
 
-// Maven makes of pom.xml what Central asks for, without a network: from what Debian has of its plugins; and in another folder the same bytes.
+// From pom.xml, Maven builds all files that Maven Central requires, without a network, with the plugins that Debian has. A build in another folder
+// makes the same bytes.
 func TestSoakMaven(t *testing.T) {
 	testenv.Soak(t, "that Maven cannot build the package, or not twice the same")
 	testenv.Java(t, libraries)
@@ -141,7 +143,7 @@ func mavenBuild(t *testing.T, dir string) map[string]string {
 	return sums
 }
 
-// mavenRepository is a copy of what Debian has, with a jackson-core that says its module's name, as that of Central does.
+// mavenRepository makes a copy of Debian's Maven repository, with a jackson-core that names its module, as Maven Central's does.
 func mavenRepository(t *testing.T, dir string) (repository, jackson string) {
 	t.Helper()
 	repository, module := filepath.Join(dir, "repository"), filepath.Join(dir, "module")
@@ -157,7 +159,7 @@ func mavenRepository(t *testing.T, dir string) (repository, jackson string) {
 	return repository, jackson
 }
 
-// mavenVersion is the version that a repository has of an artifact.
+// mavenVersion returns the only version of an artifact in a repository.
 func mavenVersion(t *testing.T, repository, artifact string) string {
 	t.Helper()
 	jars, err := filepath.Glob(filepath.Join(repository, artifact, "[0-9]*.[0-9]*", "*.jar"))
@@ -167,14 +169,14 @@ func mavenVersion(t *testing.T, repository, artifact string) string {
 	return filepath.Base(filepath.Dir(jars[0]))
 }
 
-// A pair, and a withLock, take at most 1.3 times as long as a pair of a bare loop over java.net.http, in one run.
+// An acquire with its release, and a withLock, take at most 1.3 times as long as in a bare loop over java.net.http, measured in the same run.
 func TestSoakSpeed(t *testing.T) {
 	testenv.Soak(t, "a Java client that became slow")
 	testenv.NeedsServer(t)
 	faults.Speed(t, 1.3, "java", "-cp", compiled(t, t.TempDir()), "io.github.fencelock.Speed")
 }
 
-// A minute of interruptions at random instants: each is seen.
+// For a minute a thread is interrupted at random instants, and notices each interruption.
 func TestSoakInterrupts(t *testing.T) {
 	testenv.Soak(t, "an interruption at a random instant that gets lost")
 	classPath := compiled(t, t.TempDir())
@@ -182,14 +184,14 @@ func TestSoakInterrupts(t *testing.T) {
 		"--fail-if-no-tests", "--select-method=io.github.fencelock.CornersTest#noInterruptionGetsLost")
 }
 
-// The client under faults of everything, see clients/faults.
+// The client while servers and connections fail, see clients/faults.
 func TestSoakFaults(t *testing.T) {
 	testenv.Soak(t, "a Java client that works late, or leaks, under faults")
 	worker := []string{"java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", compiled(t, t.TempDir()), "io.github.fencelock.Faults"}
 	faults.Run(t, *runFor, [][]string{worker, worker, worker})
 }
 
-// readme is a program of the Java of README.md.
+// readme returns a program made of the Java code in README.md.
 func readme(t *testing.T) string {
 	t.Helper()
 	page, err := os.ReadFile("README.md")
@@ -207,7 +209,7 @@ func readme(t *testing.T) string {
 	return strings.ReplaceAll(program.String(), `"http://127.0.0.1:8080"`, `System.getenv("FENCELOCK_URL")`)
 }
 
-// compiled compiles the extension of JUnit and all tests into a folder. It is the class path of all, with the client.
+// compiled compiles the extension of JUnit and all tests into a folder. It returns a class path with these and the client.
 func compiled(t *testing.T, dir string) (classPath string) {
 	t.Helper()
 	classPath = strings.Join([]string{filepath.Join(dir, "tests"), filepath.Join(testenv.JavaClient(t), "classes"), testenv.Java(t, libraries)}, ":")

@@ -1,6 +1,6 @@
 package org.slf4j;
 
-/** The shape of SLF4J's interface, of which the tests need no more. */
+/** The part of SLF4J's interface that the tests need. */
 public interface Logger {
     void info(String format, Object... arguments);
 

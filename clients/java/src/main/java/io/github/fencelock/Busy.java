@@ -3,7 +3,7 @@ package io.github.fencelock;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 
-/** Counts what a client has under way, so that its close can wait for it. */
+/** Counts the calls and sessions of a client that are under way, so that its close can wait for them. */
 final class Busy {
     private final ReentrantLock guard = new ReentrantLock();
     private final Condition idle = guard.newCondition();

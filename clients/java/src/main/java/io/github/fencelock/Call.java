@@ -6,12 +6,12 @@ import java.util.function.LongFunction;
 /**
  * A request, with all its tries.
  *
- * @param operation what it does: acquire, extend, …
- * @param resource what it is about; "" if that is not known
- * @param body the body, made of the milliseconds that the request may wait in the queue; null for none
- * @param breaks the fencing token of the lease that it breaks; 0 for any other call
- * @param once it is not sent again after a try that may have taken effect
- * @param quiet no caller waits for it: its retries are not observed
+ * @param operation the verb for messages: acquire, extend, …
+ * @param resource the resource, several with ", " between them; "" if it is not known
+ * @param body makes the body, given the milliseconds that the request may wait in the queue; null for no body
+ * @param breaks for a break, the fencing token of the lease to end; 0 for any other call
+ * @param once whether the call must not be sent again after a try that may have taken effect
+ * @param quiet whether observers do not hear of its retries, because no caller waits for the call
  */
 record Call(String operation, String resource, String method, String path, Map<String, String> headers,
         LongFunction<byte[]> body, long breaks, boolean once, boolean quiet) {
@@ -37,12 +37,12 @@ record Call(String operation, String resource, String method, String path, Map<S
         return new Call(operation, resource, method, path, headers, body, breaks, true, quiet);
     }
 
-    /** The call that ends all that this one, given up, may have been granted. */
+    /** The call that ends what this call may have got after its caller gave it up: a lease, or a place in the queue. */
     Call cancelled() {
         return new Call("cancel", resource, method, "/cancel", headers, body, 0, false, true);
     }
 
-    /** For messages. */
+    /** The operation and its resource, for messages. */
     String what() {
         return resource.isEmpty() ? operation : operation + " " + Errors.shown(resource);
     }

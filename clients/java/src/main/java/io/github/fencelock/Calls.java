@@ -21,7 +21,7 @@ import java.util.function.Consumer;
 import java.util.function.Function;
 import java.util.function.Supplier;
 
-/** Sends calls: to which server, and how often. docs/how-to/write-a-client.md has the rules. No thread waits for a call but its caller's. */
+/** Sends calls, and decides to which server and how often. docs/how-to/write-a-client.md has the rules. Only the caller's thread waits for a call. */
 final class Calls {
     private static final System.Logger LOG = System.getLogger("io.github.fencelock");
 
@@ -37,8 +37,8 @@ final class Calls {
     final Set<Lease> kept = ConcurrentHashMap.newKeySet();
     /** What close waits for: calls under way, and sessions. */
     final Busy busy = new Busy();
-    private volatile int first; // the server that answered last
-    private volatile long slowest = Tries.SHORTEST_TRY; // how long a recent answer took; old ones fade
+    private volatile int first; // the index of the server that responded last
+    private volatile long slowest = Tries.SHORTEST_TRY; // nanoseconds of the slowest recent response; each further one lets it fade by a tenth
     private volatile boolean closed;
 
     Calls(ClientBuilder settings) {
@@ -55,15 +55,15 @@ final class Calls {
         return tries(bounds, Optional.empty());
     }
 
-    /** Of a call that may have a patience of its own. */
+    /** The tries of a call, with its own patience if it has one. */
     Tries tries(Bounds bounds, Optional<Duration> own) {
         return new Tries(bounds, own.map(Clock::nanos).orElse(patience), poll);
     }
 
     /**
-     * A call that is sent until a server answers it for good, its deadline has come, or none has for as long as the client is
-     * patient. Every call but one that is to be sent once may be sent twice: an acquire carries a key, a break the
-     * token of the lease, and the others change nothing twice.
+     * A call that is sent until a server gives a final response, the call's deadline passes, or all servers have failed for as long as
+     * the client's patience. Any call that is not {@code once} may be sent twice: an acquire carries an idempotency key, a break the
+     * token of the lease, and the others have no second effect.
      */
     Sending prepare(Call call, Tries tries) {
         return new Sending(call, tries);
@@ -80,7 +80,7 @@ final class Calls {
         return prepare(call, tries(bounds)).answer();
     }
 
-    /** What all pages of a listing have. */
+    /** Reads all pages of a listing. */
     <T> List<T> pages(String operation, String path, String resource, String member, Function<Map<String, Object>, T> of) throws InterruptedException {
         List<T> all = new ArrayList<>();
         String cursor = "";
@@ -93,7 +93,7 @@ final class Calls {
         return all;
     }
 
-    /** Nothing is sent any more, and what is under way fails. */
+    /** Sends nothing any more, and fails the calls under way. */
     void close() {
         closed = true;
         for (Sending each : sending) each.fail(new ClosedException());
@@ -107,7 +107,7 @@ final class Calls {
         final CompletableFuture<Answer> outcome = new CompletableFuture<>();
         private int start; // the server that this round began with
         private int asked; // how many servers of this round were asked
-        private UnavailableException failure; // of this round
+        private UnavailableException failure; // the last one of this round; null for none
         private volatile Future<?> step; // the try or the pause that is under way
         private volatile boolean awaited; // a caller waits for it
 
@@ -124,7 +124,7 @@ final class Calls {
             });
         }
 
-        /** Sends the call and waits for the answer. Interrupted, it breaks the call off. */
+        /** Sends the call and waits for the answer. If the thread is interrupted, it breaks the call off. */
         Answer answer() throws InterruptedException {
             awaited = true;
             try {
@@ -139,7 +139,7 @@ final class Calls {
             }
         }
 
-        /** Sends the call and waits for the answer. An interruption is kept for afterwards. */
+        /** Sends the call and waits for the answer. An interruption meanwhile stays in the thread's flag. */
         Answer answerUninterruptibly() {
             awaited = true;
             round();
@@ -179,7 +179,7 @@ final class Calls {
             }
         }
 
-        /** Asks a server once there is a connection for it: the time of a try begins then. */
+        /** Asks a server when a connection is free for the call. The time of the try begins then. */
         private void queue(int at) {
             Server server = servers.get(at);
             Lane lane = server.lane(call, tries.waiting().kept() > 0);
@@ -219,7 +219,7 @@ final class Calls {
             Map<String, String> headers;
             try {
                 headers = headers(wait.kept() < wait.left() ? wait.kept() : 0);
-            } catch (Throwable e) { // of the bearer's supplier: a caller sees it; where none waits, the try has failed
+            } catch (Throwable e) { // thrown by the bearer's supplier: a caller that waits gets it; else the try counts as failed
                 if (awaited) throw e;
                 asking.cancel(false);
                 failed((UnavailableException) Errors.unavailable(call, "no bearer token: " + e.getClass().getName()).initCause(e));
@@ -237,7 +237,7 @@ final class Calls {
             asking.whenComplete((answer, error) -> answered(at, server, answer, error));
         }
 
-        /** Notes what is under way, and ends it if the call has ended meanwhile. */
+        /** Notes the try or the pause that is under way, and cancels it if the call has ended meanwhile. */
         private void under(Future<?> next) {
             step = next;
             if (outcome.isDone()) next.cancel(false);
@@ -290,9 +290,9 @@ final class Calls {
             under(transport.after(pause, this::round));
         }
 
-        /** How long a try may take: four times what answers take, and twice as much after each round over all servers
-         * without one, so that slow servers are waited for and frozen ones are not. A call that is not sent again is
-         * waited for: to give it up leaves its caller in doubt. */
+        /** How many nanoseconds a try may take: four times the slowest recent response, doubled after each round in which no server
+         * gave a final response. So the client waits for slow servers, and leaves frozen ones soon. A call that is sent once gets
+         * the whole timeout, because giving it up leaves its caller in doubt. */
         private long tryLimit() {
             if (call.once()) return timeout;
             long usual = Math.max(Tries.SHORTEST_TRY, 4 * slowest);
@@ -300,19 +300,19 @@ final class Calls {
         }
 
         private void noteTime(long begun, long waited) {
-            if (waited == 0) slowest = Math.max(Clock.now() - begun, slowest * 9 / 10); // one that waited in the queue says nothing
+            if (waited == 0) slowest = Math.max(Clock.now() - begun, slowest * 9 / 10); // the time of a request that waited in the queue does not count
         }
 
         private Map<String, String> headers(long poll) {
             Map<String, String> headers = new HashMap<>(call.headers());
             if (call.body() != null) headers.put("Content-Type", "application/json");
-            if (poll > 0) headers.put("Prefer", "wait=" + poll / Clock.SECOND); // it keeps the place in the queue
+            if (poll > 0) headers.put("Prefer", "wait=" + poll / Clock.SECOND); // after the poll the server keeps the place in the queue
             if (bearer != null) headers.put("Authorization", "Bearer " + credential(bearer.get()));
             return headers;
         }
     }
 
-    /** An observer's exception ends no call: it is logged. */
+    /** Calls the observers. What one of them throws is logged, and does not end the call. */
     void observe(Consumer<LockObserver> what) {
         for (LockObserver observer : observers) {
             try {
@@ -335,7 +335,7 @@ final class Calls {
         return new Health(found.containsValue(""), Collections.unmodifiableMap(found));
     }
 
-    /** An exception that was made by another thread, with the trace of the one that gets it. */
+    /** The exception of a call for its caller, whose stack trace it gets: another thread made it. */
     private static RuntimeException thrown(Throwable cause) {
         if (cause instanceof Error error) throw error;
         if (!(cause instanceof RuntimeException exception)) return new IllegalStateException("a supplier of the bearer token threw what it does not declare", cause);
@@ -343,7 +343,7 @@ final class Calls {
         return exception;
     }
 
-    /** A bearer token without the white space around it. An exception must not show a wrong one. */
+    /** A bearer token without the white space around it. The exception for a malformed token must not show the token. */
     private static String credential(String bearer) {
         String text = bearer.strip();
         if (text.isEmpty() || !text.chars().allMatch(c -> c > ' ' && c < 0x7f)) {

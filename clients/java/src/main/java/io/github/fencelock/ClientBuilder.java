@@ -40,7 +40,7 @@ public final class ClientBuilder {
     }
 
     /**
-     * A file with the caller's credential, which is read before each request.
+     * Names a file with the caller's credential, which the client reads before each request.
      *
      * @param file the file
      * @return this
@@ -56,7 +56,7 @@ public final class ClientBuilder {
     }
 
     /**
-     * A public label that leases show.
+     * Sets a public label that leases show.
      *
      * @param holder the label, 256 bytes at most
      * @return this
@@ -67,7 +67,7 @@ public final class ClientBuilder {
     }
 
     /**
-     * Which authorities are trusted, and the certificate of a client that has one.
+     * Sets the authorities that the client trusts, and its certificate if it has one.
      *
      * @param tls the context
      * @return this
@@ -78,8 +78,8 @@ public final class ClientBuilder {
     }
 
     /**
-     * The most that one try at one server takes, beyond what it waits in the queue; 5 s. A try ends earlier when its
-     * answer is overdue by what answers have taken: the next server is asked then.
+     * Sets the longest time that one try at one server takes, in addition to its wait in the queue; 5 s. A try ends earlier when its
+     * response takes much longer than recent responses did; the client then asks the next server.
      *
      * @param timeout above 0
      * @return this
@@ -90,9 +90,10 @@ public final class ClientBuilder {
     }
 
     /**
-     * For how long a call is repeated that fails, from its first failure: that no server responds, or none has a quorum; 15 s.
-     * Then it throws UnavailableException. Every server is asked at least once; a wait in the queue is no failure. An acquire with a
-     * wait ends a second after it at most, and a lease that is kept alive is extended for as long as it lives.
+     * Sets for how long a failing call is repeated, counted from its first failure; 15 s. A call fails while no server responds, or none
+     * has a quorum. After this time it throws UnavailableException, but not before it has asked every server once. To wait in the queue is
+     * not a failure. An acquire with a wait ends at most a second after its wait. The extends that keep a lease alive are repeated for
+     * as long as the lease lives.
      *
      * @param patience 0 or more
      * @return this
@@ -103,10 +104,11 @@ public final class ClientBuilder {
     }
 
     /**
-     * How long one request waits in the queue at the longest; 45 s. A longer wait is several requests, which keep the
-     * place. Whole seconds, less than the time limits of proxies: 60 in nginx and most load balancers of clouds, 50 in Debian's HAProxy, 15 in Envoy.
+     * Sets the longest time that one request waits in the queue; 45 s. A longer wait takes several requests, which keep the
+     * place in the queue. Choose less than the time limits of proxies: 60 s in nginx and most load balancers of clouds, 50 s in Debian's
+     * HAProxy, 15 s in Envoy.
      *
-     * @param poll a second or more
+     * @param poll a second or more; it is rounded down to whole seconds
      * @return this
      */
     public ClientBuilder poll(Duration poll) {
@@ -115,9 +117,9 @@ public final class ClientBuilder {
     }
 
     /**
-     * Called for every try that failed and is repeated, on a thread of the client: it must not block.
+     * Sets a callback for every try that failed and is repeated. A thread of the client calls it, so it must not block.
      *
-     * @param onRetry what is called
+     * @param onRetry the callback
      * @return this
      */
     public ClientBuilder onRetry(Consumer<Retry> onRetry) {
@@ -131,7 +133,7 @@ public final class ClientBuilder {
     }
 
     /**
-     * Hears grants, waits, losses and retries. There may be several.
+     * Adds an observer of grants, waits, losses and retries. There may be several.
      *
      * @param observer the observer
      * @return this
@@ -142,7 +144,8 @@ public final class ClientBuilder {
     }
 
     /**
-     * Makes the client. The first of a process takes longer: it loads what the first call would have to.
+     * Makes the client. The first client of a process takes longer to make: it loads the classes that the first call needs. Throws
+     * IllegalArgumentException for a wrong URL or setting.
      *
      * @return the client
      */

@@ -22,7 +22,7 @@ final class Clock {
         return START + at;
     }
 
-    /** How long ago a time was. */
+    /** How long ago {@code at} was. */
     static Duration since(long at) {
         return Duration.ofNanos(now() - at);
     }
@@ -32,7 +32,7 @@ final class Clock {
         return duration.compareTo(Duration.ofNanos(NEVER)) >= 0 ? NEVER : duration.toNanos();
     }
 
-    /** The time that is a duration from now. */
+    /** The time that is so many nanoseconds from now, NEVER at most. */
     static long in(long nanos) {
         return Math.min(NEVER, now() + nanos);
     }

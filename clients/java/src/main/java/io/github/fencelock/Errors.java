@@ -15,7 +15,7 @@ final class Errors {
 
     private Errors() {}
 
-    /** A name for a message: what does not print, or changes the direction of the text, is escaped. */
+    /** A name for a message, with escapes for characters that do not print or that change the direction of the text. */
     static String shown(String name) {
         return UNPRINTABLE.matcher(name).replaceAll(match -> String.format("\\\\u{%x}", match.group().codePointAt(0)));
     }
@@ -41,7 +41,7 @@ final class Errors {
         return (RefusedException) new RefusedException(message).about(call.resource()).answered("", status);
     }
 
-    /** The exception of a refusal, from its problem document, which an answer that is not the service's lacks. */
+    /** The exception of a refusal, from its problem document. The document is empty if the response did not come from the service. */
     static FencelockException refusal(Call call, int status, Map<String, Object> problem, Optional<String> retryAfter) {
         String kind = kind(Json.text(problem, "type"));
         String message = call.what() + ": " + said(status, kind, problem);
@@ -68,7 +68,7 @@ final class Errors {
 
     private static String said(int status, String kind, Map<String, Object> problem) {
         String title = Json.text(problem, "title");
-        String detail = Json.text(problem, "detail") + Json.text(problem, "reason"); // the one of a problem, the other of /readyz
+        String detail = Json.text(problem, "detail") + Json.text(problem, "reason"); // a problem has a detail, the response of /readyz a reason
         if (status == 404 && kind.isEmpty() && title.isEmpty()) return "the 404 did not come from fencelock: check host, port and path";
         return (title.isEmpty() ? "refused" : title) + " (" + status + ")" + (detail.isEmpty() ? "" : ": " + detail);
     }

@@ -15,13 +15,14 @@ import javax.sql.DataSource;
 /**
  * Presents a lease's token to the guard in Postgres (docs/reference/guard.md) or MariaDB (docs/reference/guard-mariadb.md), through JDBC.
  *
- * <p>In a transaction of Postgres that has claimed, nothing waits for a lock for longer than the work could take when it claimed (lock_timeout): until
- * the lease counts as lost. A session that is idle for the TTL is ended (idle_in_transaction_session_timeout).
- * In MariaDB the claim waits no longer, and run limits an idle transaction as well (idle_transaction_timeout).
+ * <p>A holder that is paused in its transaction does not keep the next one waiting for long. After the claim in Postgres, no statement of the
+ * transaction waits for a lock for longer than the work had left at the claim, until the lease counts as lost (lock_timeout). Postgres ends a session
+ * that is idle in the transaction for the TTL (idle_in_transaction_session_timeout). In MariaDB the claim itself has the same limit, and {@code run}
+ * also has MariaDB end an idle transaction after the TTL (idle_transaction_timeout).
  */
 public final class Fenced {
     /**
-     * What is done in a fenced transaction.
+     * The work in a fenced transaction.
      *
      * @param <T> what it returns
      * @param <X> what it throws
@@ -29,12 +30,12 @@ public final class Fenced {
     @FunctionalInterface
     public interface Work<T, X extends Exception> {
         /**
-         * Does it.
+         * Does the work.
          *
-         * @param connection the transaction's
-         * @return what run returns
+         * @param connection the transaction's connection
+         * @return the value that run returns
          * @throws SQLException if the database fails
-         * @throws X if it fails otherwise
+         * @throws X if the work fails otherwise
          */
         T run(Connection connection) throws SQLException, X;
     }
@@ -49,15 +50,17 @@ public final class Fenced {
     private Fenced() {}
 
     /**
-     * Runs work in a transaction that has claimed the lease's resources with their tokens before anything else, so that
-     * what it reads is at least as new as the last write of any earlier holder. It commits when work returns, and rolls back when it throws.
+     * Runs work in a transaction that first claims the lease's resources with their tokens, so that
+     * work reads data at least as new as the last write of any earlier holder. The transaction commits when work returns, and rolls back when work
+     * throws.
      *
-     * <p>The connection must be in autocommit, so outside of any transaction, and is again afterwards; one that cannot end its transaction is closed.
+     * <p>The connection must be in autocommit, and so outside of any transaction. It is in autocommit again afterwards. A connection that cannot end its
+     * transaction is closed.
      *
      * <p>Throws LeaseLostException if the lease is lost, at the beginning or before the commit, and StaleTokenException if the
-     * guard has seen a larger token; nothing is written then. Other exceptions are the driver's: those with the SQLSTATE 40001, 40P01 and
-     * 55P03, and MariaDB's 1020, 1205, 1213 and 1969, may be repeated while the lease is held. After an exception of the commit itself the transaction may
-     * have taken effect.
+     * guard has seen a larger token; nothing is written then. Other exceptions come from the driver. After those with the SQLSTATE 40001, 40P01 and
+     * 55P03, and MariaDB's 1020, 1205, 1213 and 1969, the transaction may be repeated while the lease is held. After an exception of the commit itself
+     * the transaction may have taken effect.
      *
      * @param <T> what the work returns
      * @param <X> what the work throws
@@ -85,9 +88,9 @@ public final class Fenced {
     }
 
     /**
-     * Undoes on the connection what the claim and the limit have set. That is after the end of the transaction: a holder that is paused between the two
-     * would keep the rows for as long as its pause lasts. What the work returned or threw comes first. A connection that cannot end its transaction is
-     * closed: autocommit would commit it.
+     * Ends the transaction, and then undoes on the connection what the claim and the limit have set. The limit has to last until the end of the
+     * transaction: without it a holder that is paused there would keep the rows for the whole pause. An exception here does not replace the result of
+     * the work. A connection that cannot end its transaction is closed, because autocommit would commit the transaction.
      */
     private static void end(Connection connection, boolean committed) throws SQLException {
         try {
@@ -99,19 +102,19 @@ public final class Fenced {
         }
     }
 
-    /** A pool would give a connection that is only closed to its next user. */
+    /** Aborts a connection before it is closed: a pool would hand one that is only closed to its next user. */
     private static void discard(Connection connection) {
         try {
             connection.abort(Runnable::run);
             connection.close();
         } catch (SQLException e) {
-            // it is of no use already
+            // The connection is broken already.
         }
     }
 
     /**
-     * Has MariaDB end the connection when it is idle in the transaction for the TTL, in whole seconds: a holder that is paused there would keep its
-     * successor from the rows. A shorter limit of the session stays; {@link #end} restores what it had.
+     * Makes MariaDB end the connection when it is idle in the transaction for the TTL, rounded up to whole seconds: a paused holder would keep its
+     * successor from the rows. A shorter limit of the session stays. {@link #end} restores the session's limit.
      */
     private static void limitIdle(Connection connection, Lease lease) throws SQLException {
         long seconds = Math.max(1, lease.ttl().plusNanos(Clock.SECOND - 1).toSeconds());
@@ -126,11 +129,11 @@ public final class Fenced {
     }
 
     /**
-     * Runs work as above, with a connection of its own.
+     * Runs work like {@link #run(Connection, Lease, Work)}, with a connection that it takes from a source and gives back.
      *
      * @param <T> what the work returns
      * @param <X> what the work throws
-     * @param source where it gets a connection
+     * @param source the source of the connection
      * @param lease the lease
      * @param work what is done under the lease
      * @return what work returned
@@ -140,7 +143,7 @@ public final class Fenced {
     public static <T, X extends Exception> T run(DataSource source, Lease lease, Work<T, X> work) throws SQLException, X {
         lease.check();
         try (Connection connection = source.getConnection()) {
-            if (!connection.getAutoCommit()) { // as some pools set it; they begin no transaction
+            if (!connection.getAutoCommit()) { // some pools switch autocommit off, but begin no transaction
                 connection.rollback();
                 connection.setAutoCommit(true);
                 try {
@@ -167,8 +170,9 @@ public final class Fenced {
     }
 
     /**
-     * Claims the lease's resources as the first statement of a transaction that somebody else began and ends: Spring,
-     * Jakarta Transactions. It must be followed by {@link #beforeCommit} at its end.
+     * Claims the lease's resources as the first statement of a transaction that a framework begins and ends, such as Spring or
+     * Jakarta Transactions. The transaction must call {@link #beforeCommit} at its end. Throws LeaseLostException if the lease is lost, and
+     * StaleTokenException if the guard has seen a larger token; the transaction has to be rolled back then.
      *
      * @param connection a connection
      * @param lease the lease
@@ -188,18 +192,18 @@ public final class Fenced {
     }
 
     /**
-     * Ends what {@link #claim} began: it throws LeaseLostException if the lease is lost, and the transaction is to be rolled back.
+     * Ends the claim of {@link #claim}. Throws LeaseLostException if the lease is lost; the transaction has to be rolled back then.
      *
      * @param connection a connection
      * @param lease the lease
      * @throws SQLException if the database fails
      */
     public static void beforeCommit(Connection connection, Lease lease) throws SQLException {
-        if (isMariaDb(connection)) execute(connection, "SET @fencing_claimer = NULL"); // a claim counts there until another connection claims: no later transaction is to have it
+        if (isMariaDb(connection)) execute(connection, "SET @fencing_claimer = NULL"); // in MariaDB a claim outlives its transaction; no later one may use it
         lease.check();
     }
 
-    /** Sees to it, too, that a holder which hangs in the transaction does not hold up the next one. */
+    /** Claims a resource in Postgres, and limits the transaction so that a holder that hangs in it does not hold up the next one. */
     private static void claimInPostgres(Connection connection, Lease lease, Lease.Part part) throws SQLException {
         String proof = part.proof().isEmpty() ? "" : ", ?";
         String sql = "SELECT set_config('lock_timeout', ?, true), set_config('idle_in_transaction_session_timeout', ?, true), fencing.claim(?, ?" + proof + ")";
@@ -223,7 +227,7 @@ public final class Fenced {
         }
     }
 
-    /** For how long a claim may wait: until the lease counts as lost, so that a wait that is too long is reported as the loss. */
+    /** The milliseconds that a claim may wait: until the lease counts as lost, so that a longer wait ends with the loss. */
     private static long milliseconds(Lease lease) {
         return Math.max(1, lease.left() / Clock.MILLISECOND + 1);
     }
@@ -239,7 +243,7 @@ public final class Fenced {
         return product.contains("mariadb") || product.contains("mysql");
     }
 
-    /** Throws StaleTokenException for a refusal by the guard, LeaseLostException for a wait that has outlived the lease; else it returns the exception. */
+    /** Throws StaleTokenException if the guard refused the token, and LeaseLostException if a wait has outlived the lease. Returns any other exception. */
     private static SQLException translated(SQLException error, Lease lease) {
         if (WAITED_TOO_LONG.equals(error.getSQLState()) || WAITED_TOO_LONG_IN_MARIADB.contains(error.getErrorCode())) {
             Optional<LeaseLostException> loss = lease.loss();

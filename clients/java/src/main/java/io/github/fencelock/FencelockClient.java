@@ -11,11 +11,11 @@ import java.util.concurrent.TimeUnit;
 import java.util.function.Predicate;
 
 /**
- * Talks to one lock service through any of its servers. One client serves all threads, virtual ones too; it has two
+ * Talks to one lock service through any of its servers. One client serves all threads, including virtual ones. It has two
  * or three threads of its own, however many leases it keeps alive.
  *
- * <p>A thread that waits in one of these calls can be interrupted: the call ends with InterruptedException, and what
- * its request may have been granted is released in the background. Other failures are FencelockExceptions.
+ * <p>A thread that waits in one of these calls can be interrupted: the call throws InterruptedException, and the client releases in the
+ * background what the service may have granted to the call. Other failures are FencelockExceptions.
  */
 public final class FencelockClient implements AutoCloseable {
     private final Calls calls;
@@ -23,9 +23,9 @@ public final class FencelockClient implements AutoCloseable {
     private final String[] urls;
 
     /**
-     * A client with the default settings, of URLs with commas between them.
+     * Makes a client with the default settings. When a server does not respond, the client asks the next.
      *
-     * @param servers URLs, such as http://127.0.0.1:8080
+     * @param servers one URL, such as http://127.0.0.1:8080, or several with commas between them
      * @return the client
      */
     public static FencelockClient of(String servers) {
@@ -33,10 +33,10 @@ public final class FencelockClient implements AutoCloseable {
     }
 
     /**
-     * Servers are URLs: several strings, or with commas between them. When one does not answer, the next is asked.
+     * Begins the settings of a client. When a server does not respond, the client asks the next.
      *
-     * @param servers URLs, such as http://127.0.0.1:8080
-     * @return its settings
+     * @param servers URLs, such as http://127.0.0.1:8080: several strings, or several in one string with commas between them
+     * @return the settings
      */
     public static ClientBuilder builder(String... servers) {
         return new ClientBuilder(servers);
@@ -53,12 +53,14 @@ public final class FencelockClient implements AutoCloseable {
     /**
      * Waits for a lease, runs work under it, keeps it alive meanwhile, and releases it.
      *
-     * <p>It nests: in work, a withLock of the same resources by the same thread and client joins the lease instead of waiting for
-     * itself, and its options are ignored; within a slot, also one of the slot by its name ({@link Lease#resource}). What would wait for the thread itself (one of several resources, or another
-     * client) throws RefusedException at once. Another thread does not join.
+     * <p>Calls nest. A withLock inside the work, of the same resources by the same thread and client, joins the lease instead of waiting for it; its
+     * options are ignored. Inside the work of a slot, a withLock that names the slot as its resource ({@link Lease#resource}) joins, too. Any other call
+     * that would wait for its own thread (for some of the resources, or through another client) throws RefusedException at once. Another thread does
+     * not join.
      *
-     * <p>It returns what work does, and throws what work throws. It throws LeaseLostException if the lease was lost meanwhile; with
-     * {@link LockOptions#interruptOnLoss} also in place of an InterruptedException that comes of it.
+     * <p>It returns the result of work, and throws what work throws. It throws LeaseLostException if the lease was lost meanwhile and work
+     * returned; with {@link LockOptions#interruptOnLoss} also instead of an InterruptedException that the loss has caused. If no lease was granted, it
+     * throws HeldException, UnavailableException, DeniedException, RefusedException or ClosedException, and work is not called.
      *
      * @param <T> what the work returns
      * @param <X> what the work throws
@@ -174,12 +176,12 @@ public final class FencelockClient implements AutoCloseable {
     }
 
     /**
-     * Stands for the leadership of all that call it for the same resource: who holds its lease leads. It calls lead, as
-     * withLock calls work, while this process leads. To resign, return from lead: elect returns what it returned, or
-     * throws what it threw, and the next candidate leads at once.
+     * Takes part in the election of a leader among all processes that call it for the same resource: the process that holds the lease leads. It calls
+     * lead, as withLock calls work, while this process leads. To resign, return from lead: elect then returns its result, or
+     * throws its exception, and the next candidate leads at once.
      *
-     * <p>When the lease is lost, lead must end: it looks at {@link Lease#check}, or the options say interruptOnLoss. Then, and after an outage, elect
-     * stands again, and drops what lead returned or threw.
+     * <p>When the lease is lost, lead must end: it calls {@link Lease#check} from time to time, or the options have interruptOnLoss. Then elect drops the
+     * result or exception of lead, and this process becomes a candidate again. It stays a candidate through outages.
      *
      * @param <T> what the work returns
      * @param <X> what the work throws
@@ -228,7 +230,8 @@ public final class FencelockClient implements AutoCloseable {
     // Leases.
 
     /**
-     * Waits for a lease that is kept alive until it is released: for try-with-resources. Any thread may close it.
+     * Waits for a lease, and keeps it alive until it is released: for try-with-resources. Any thread may close the lease. Throws HeldException,
+     * UnavailableException, DeniedException, RefusedException or ClosedException if no lease was granted.
      *
      * @param resource the name of the resource, 1 to 256 bytes
      * @param options the TTL, the wait and the rest
@@ -251,7 +254,7 @@ public final class FencelockClient implements AutoCloseable {
     }
 
     /**
-     * A lease of several resources that is kept alive: all or none.
+     * lock for several resources: all or none.
      *
      * @param resources the names of the resources, 1 to 16
      * @param options the TTL, the wait and the rest
@@ -269,7 +272,7 @@ public final class FencelockClient implements AutoCloseable {
     }
 
     /**
-     * Takes a lease, as lock does, if that is possible at once, or within the wait of the options if they have one.
+     * Takes a lease, as lock does, if the resource is free, or becomes free within the wait of the options if they have one.
      *
      * @param resource the name of the resource, 1 to 256 bytes
      * @param options the TTL, the wait and the rest
@@ -296,7 +299,7 @@ public final class FencelockClient implements AutoCloseable {
     }
 
     /**
-     * Takes a lease that is not kept alive: the caller extends and releases it.
+     * Takes a lease that is not kept alive: the caller extends and releases it. Throws the exceptions of {@link #lock(String, LockOptions)}.
      *
      * @param resource the name of the resource, 1 to 256 bytes
      * @param options the TTL, the wait and the rest
@@ -319,7 +322,7 @@ public final class FencelockClient implements AutoCloseable {
     }
 
     /**
-     * A lease of several resources that is not kept alive: all or none.
+     * acquire for several resources: all or none.
      *
      * @param resources the names of the resources, 1 to 16
      * @param options the TTL, the wait and the rest
@@ -354,7 +357,8 @@ public final class FencelockClient implements AutoCloseable {
     }
 
     /**
-     * Looks up a live lease by its lease id, for a process that works under a lease which another one acquired. Throws LeaseLostException if it has ended.
+     * Looks up a live lease by its lease id, for a process that works under a lease which another process acquired. Throws LeaseLostException if the
+     * lease has ended.
      *
      * @param id the lease id, a secret
      * @return the lease
@@ -367,10 +371,10 @@ public final class FencelockClient implements AutoCloseable {
     // Looking, and breaking.
 
     /**
-     * Asks every server once, at the same time, whether it can grant locks: for a health check of an application. It takes as long as the client's timeout at most,
-     * and throws no FencelockException.
+     * Asks all servers at the same time, each once, whether they can grant locks: for the health check of an application. It takes at most the client's
+     * timeout, and throws no FencelockException.
      *
-     * @return what the servers said
+     * @return the result for each server
      * @throws InterruptedException if this thread is interrupted before the call has ended
      */
     public Health health() throws InterruptedException {
@@ -389,13 +393,13 @@ public final class FencelockClient implements AutoCloseable {
     }
 
     /**
-     * Tells who holds a resource, as inspect does: now, and after each change; empty while it is unknown, because no
-     * server answers or there is no quorum. It looks every so often, until seen returns false. Tokens never fall; a holder that
-     * comes and goes between two looks is left out.
+     * Reports who holds a resource, as inspect does: now, and after each change. The state is empty while it is unknown, because no
+     * server responds or there is no quorum. The watch inspects the resource again and again until seen returns false. Its tokens never fall. A holder
+     * that comes and goes between two looks is left out.
      *
      * @param resource the name of the resource, 1 to 256 bytes
      * @param every the time between two looks
-     * @param seen gets what is seen, and returns false to end
+     * @param seen gets each new state, and returns false to end the watch
      * @throws InterruptedException if this thread is interrupted before the call has ended
      */
     public void watch(String resource, Duration every, Predicate<Optional<LockState>> seen) throws InterruptedException {
@@ -404,7 +408,7 @@ public final class FencelockClient implements AutoCloseable {
         while (true) {
             Optional<LockState> lock = look(resource);
             long token = lock.flatMap(LockState::holder).map(LockState.Holder::token).orElse(0L);
-            boolean released = token > 0 && token < newest; // with few nodes that answer, one may show that was released
+            boolean released = token > 0 && token < newest; // while few nodes respond, an earlier lease may show that was released
             newest = Math.max(newest, token);
             Object now = List.of(lock.isPresent(), token);
             if (!released && !now.equals(last)) {
@@ -435,8 +439,8 @@ public final class FencelockClient implements AutoCloseable {
     }
 
     /**
-     * Ends the lease of a resource that has the fencing token, which inspect shows, and never a later one. That is for
-     * administrators; the holder learns it from its next request. Throws RefusedException of the kind "lock-not-held" if the resource
+     * Ends the lease of a resource whose fencing token is {@code token} (inspect shows it), never a later lease. It is for
+     * administrators; the holder learns of it from its next request. Safe to repeat. Throws RefusedException of the kind "lock-not-held" if the resource
      * is free, and OtherLeaseException if another lease holds it.
      *
      * @param resource the name of the resource, 1 to 256 bytes
@@ -448,7 +452,8 @@ public final class FencelockClient implements AutoCloseable {
     }
 
     /**
-     * Ends whatever lease holds a resource. After UnavailableException the lease may have ended, and another breakAny may end the next one: inspect first.
+     * Ends whatever lease holds a resource. After UnavailableException the lease may have ended, and a second breakAny could end the next lease: inspect
+     * the resource first.
      *
      * @param resource the name of the resource, 1 to 256 bytes
      * @throws InterruptedException if this thread is interrupted before the call has ended
@@ -460,10 +465,10 @@ public final class FencelockClient implements AutoCloseable {
     // Guarded records.
 
     /**
-     * Reads a record without a claim; empty if it was neither written nor claimed yet.
+     * Reads a guarded record without a claim, so an earlier holder may still write it. To read before a write, use {@link #claim}.
      *
      * @param resource the name of the resource, 1 to 256 bytes
-     * @return the record
+     * @return the record; empty if it was neither written nor claimed yet
      * @throws InterruptedException if this thread is interrupted before the call has ended
      */
     public Optional<GuardedRecord> read(String resource) throws InterruptedException {
@@ -476,7 +481,8 @@ public final class FencelockClient implements AutoCloseable {
     }
 
     /**
-     * Claims the record of the lease's resource and reads it: what it returns cannot be overwritten by an earlier holder. Throws StaleTokenException if another lease has been used since.
+     * Claims the record of the lease's resource, and reads it. From then on the record refuses smaller tokens. Throws StaleTokenException if the record
+     * has seen a larger token.
      *
      * @param lease the lease
      * @return the record
@@ -487,10 +493,11 @@ public final class FencelockClient implements AutoCloseable {
     }
 
     /**
-     * Writes the record of the lease's resource under its token: a JSON value of Map, List, String, Number and Boolean. Throws StaleTokenException if another lease has been used since; nothing is written then.
+     * Writes the record of the lease's resource under its token. Throws StaleTokenException if the record has seen a larger token; nothing is written
+     * then. The client repeats a write that may have taken effect, so a lost response may make one write count as two versions.
      *
      * @param lease the lease
-     * @param value a JSON value
+     * @param value a JSON value of Map, List, String, Number and Boolean
      * @return the record after the write
      * @throws InterruptedException if this thread is interrupted before the call has ended
      */
@@ -499,7 +506,7 @@ public final class FencelockClient implements AutoCloseable {
     }
 
     /**
-     * Deletes the value of the record of the lease's resource; its mark and history stay.
+     * Deletes the value of the record of the lease's resource, with the exceptions of {@link #write}. The record's highest token and its history stay.
      *
      * @param lease the lease
      * @return the record after the deletion
@@ -510,7 +517,7 @@ public final class FencelockClient implements AutoCloseable {
     }
 
     /**
-     * The records whose resources begin with a prefix, in the order of their bytes and without their values.
+     * The guarded records whose resources begin with a prefix, in byte order of their names, without their values.
      *
      * @param prefix what the names begin with; "" for all
      * @return the records
@@ -521,7 +528,7 @@ public final class FencelockClient implements AutoCloseable {
     }
 
     /**
-     * The newest hundred writes and claims of a record, refused ones too, the newest first.
+     * The newest hundred writes and claims of a record, including refused ones, the newest first.
      *
      * @param resource the name of the resource, 1 to 256 bytes
      * @return the writes and claims
@@ -546,9 +553,9 @@ public final class FencelockClient implements AutoCloseable {
     }
 
     /**
-     * Ends a client: waits for a lease throw ClosedException, and leases that are kept alive are lost, and released. It waits a second at most
-     * for work to notice that and end, and another for the releases, and for what requests that were given up may have been
-     * granted; TTLs end the rest. Leases of acquire are left to their callers' TTLs. Every later call throws ClosedException.
+     * Closes the client. Calls that wait for a lease throw ClosedException. Leases that are kept alive are lost. {@code close} waits at most a second
+     * for their work to end. Then it waits at most another second until these leases are released, and those that calls were granted after
+     * their callers had given up. TTLs end what is left, and the leases of {@code acquire}. Every later call throws ClosedException.
      */
     @Override
     public void close() {
@@ -560,7 +567,7 @@ public final class FencelockClient implements AutoCloseable {
             for (Lease each : left) each.releaseIfLeft();
             calls.busy.awaitIdle(Tries.GRACE);
         } catch (InterruptedException e) {
-            Thread.currentThread().interrupt(); // whoever is in a hurry waits for nothing
+            Thread.currentThread().interrupt(); // an interrupted thread does not wait
         }
         calls.close();
     }

@@ -28,7 +28,7 @@ public sealed class FencelockException extends RuntimeException
         return status;
     }
 
-    /** {@return what the call was about; several have ", " between them} */
+    /** {@return the resource of the call; several have ", " between them} */
     public String resource() {
         return resource;
     }
@@ -38,15 +38,15 @@ public sealed class FencelockException extends RuntimeException
         return url;
     }
 
-    /** {@return the X-Request-Id of its answer; "" without one} */
+    /** {@return the X-Request-Id of the response; "" if it had none} */
     public String requestId() {
         return requestId;
     }
 
     /**
-     * Whether the call ended because its wait did, the one of {@link LockOptions#waitAtMost} or of a lock's tryLock. A HeldException then
-     * has the holder that was waited for, and an UnavailableException says that no server could serve the call at the end. False for a
-     * call that does not wait, and where the client's patience ended first.
+     * Whether the call ended because its wait was over: that of {@link LockOptions#waitAtMost}, or of a lock's tryLock. A HeldException then
+     * names the holder for which the call waited, and an UnavailableException says that no server could serve the call at the end. It is false for a
+     * call that does not wait, and for one that ended before, because the client's patience was over.
      *
      * @return whether the wait ended the call
      */

@@ -5,17 +5,17 @@ import java.util.Map;
 /**
  * A record of the service that refuses stale tokens.
  *
- * @param highestToken the highest token that it has seen
- * @param value a JSON value of Map, List, String, Number and Boolean; null before the first write
+ * @param highestToken the highest token that it has seen; 0 for none
+ * @param value a JSON value of Map, List, String, Number and Boolean; null before the first write, and after a delete
  * @param version the number of accepted writes
  */
 public record GuardedRecord(String resource, long highestToken, Object value, long version) {
     /**
      * A write or a claim of a record.
      *
-     * @param highest the highest token seen before; 0 for none
+     * @param highest the highest token that the record had seen before; 0 for none
      * @param kind "write" or "claim"
-     * @param at the storage's clock, for people
+     * @param at the time by the storage's clock, as text for people
      */
     public record Attempt(long token, long highest, String kind, boolean accepted, long version, String at) {
         static Attempt of(Map<String, Object> attempt) {

@@ -5,7 +5,7 @@ import java.util.Map;
 /**
  * Whether the service can grant locks, as {@link FencelockClient#health} found it.
  *
- * @param ready whether one server at least can: the client uses that one
- * @param servers the URL of each server, with "" if it can, else why not
+ * @param ready whether at least one server can grant locks: the client uses such a server
+ * @param servers the URL of each server, with "" if it can grant locks, else the reason why not
  */
 public record Health(boolean ready, Map<String, String> servers) {}

@@ -3,7 +3,7 @@ package io.github.fencelock;
 import java.time.Duration;
 
 /**
- * Another lease holds the resource, or the wait for it ended. Asking again is safe.
+ * Another lease holds the resource, or the wait for it ended. Safe to repeat.
  *
  * @serial exclude
  */
@@ -29,7 +29,7 @@ public final class HeldException extends FencelockException {
         return token;
     }
 
-    /** {@return how long it still lives} */
+    /** {@return the time until that lease ends, unless it is extended; zero if it is not known} */
     public Duration remaining() {
         return remaining;
     }

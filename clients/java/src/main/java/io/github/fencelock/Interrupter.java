@@ -1,9 +1,9 @@
 package io.github.fencelock;
 
 /**
- * Interrupts the thread that made it when a lease is lost, until that thread ends it; and keeps what it interrupts apart from an
- * interruption by somebody else, which must not get lost. A thread has one flag for both: one by somebody else counts as ours only
- * between the loss and the moment at which the thread notices it.
+ * Interrupts the thread that made it when a lease is lost, unless that thread has called {@link #end} before. It keeps its own interruption
+ * apart from one by somebody else, which must not get lost. A thread has a single flag for both, so an interruption by somebody else is taken
+ * for ours only if it comes between the loss and the moment at which the thread notices the loss.
  */
 final class Interrupter {
     private static final long LOOK_EVERY = Clock.MILLISECOND;
@@ -11,8 +11,8 @@ final class Interrupter {
     private final Transport transport;
     private Thread thread = Thread.currentThread();
     private boolean fired;
-    private boolean byOthers; // somebody else had interrupted it before us
-    private boolean noticed; // it has taken our interruption: the next one is somebody else's
+    private boolean byOthers; // somebody else had interrupted the thread before us
+    private boolean noticed; // the thread has taken our interruption: the next one is somebody else's
 
     Interrupter(Transport transport) {
         this.transport = transport;
@@ -32,7 +32,7 @@ final class Interrupter {
         if (!noticed) transport.after(LOOK_EVERY, this::look);
     }
 
-    /** Takes an interruption back that the thread did not notice, unless it is somebody else's. The work may have ended with an InterruptedException. */
+    /** Clears our interruption if the thread has not noticed it, and leaves one by somebody else. {@code thrown} says that the work ended with an InterruptedException. */
     synchronized void end(boolean thrown) {
         thread = null;
         if (!Thread.interrupted()) return;
@@ -40,7 +40,7 @@ final class Interrupter {
         if (!ours) Thread.currentThread().interrupt();
     }
 
-    /** Whether an InterruptedException of the work comes of the loss. */
+    /** Whether the loss has caused an InterruptedException of the work. */
     synchronized boolean isCause() {
         return fired && !byOthers;
     }

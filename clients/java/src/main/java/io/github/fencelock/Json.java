@@ -20,7 +20,7 @@ final class Json {
 
     private Json() {}
 
-    /** A JSON object, or nothing if that is not what the bytes are. */
+    /** The JSON object that the bytes are; empty if they are not one. */
     static Optional<Map<String, Object>> object(byte[] text) {
         try (JsonParser parser = FACTORY.createParser(text)) {
             if (parser.nextToken() != JsonToken.START_OBJECT) return Optional.empty();
@@ -86,23 +86,23 @@ final class Json {
             for (Object each : values) write(to, each);
             to.writeEndArray();
         } else if (value == null || value instanceof String || value instanceof Number || value instanceof Boolean) {
-            to.writeObject(value); // without a codec it knows these
+            to.writeObject(value); // the generator writes these types without a codec
         } else {
             throw new IllegalArgumentException("JSON has no form for a " + value.getClass().getName());
         }
     }
 
-    /** A member that is text; "" if it is not. */
+    /** The text in a field; "" if there is none. */
     static String text(Map<String, Object> object, String name) {
         return object.get(name) instanceof String text ? text : "";
     }
 
-    /** A member that is a number; 0 if it is not. */
+    /** The number in a field; 0 if there is none. */
     static long number(Map<String, Object> object, String name) {
         return object.get(name) instanceof Number number ? number.longValue() : 0;
     }
 
-    /** A member that is an array of objects; none if it is not. */
+    /** The objects in a field that is an array; none if it is not. */
     @SuppressWarnings("unchecked")
     static List<Map<String, Object>> objects(Map<String, Object> object, String name) {
         List<Map<String, Object>> found = new ArrayList<>();

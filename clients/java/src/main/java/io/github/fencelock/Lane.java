@@ -15,7 +15,7 @@ final class Lane {
         this.pool = pool;
     }
 
-    /** Runs a task when it has a turn, which {@link #give} ends: at once by this thread, or later by one of the pool. */
+    /** Runs a task when it has a turn: at once in this thread, or later in one of the pool. {@link #give} ends the turn. */
     void take(Runnable task) {
         synchronized (this) {
             if (free == 0) {
@@ -27,7 +27,7 @@ final class Lane {
         task.run();
     }
 
-    /** Ends a turn: the next in the queue has it. */
+    /** Ends a turn, and gives it to the next in the queue. */
     void give() {
         Runnable next;
         synchronized (this) {
@@ -37,7 +37,7 @@ final class Lane {
         if (next != null) pool.execute(next);
     }
 
-    /** Whether a request queues. */
+    /** Whether a request waits for a turn. */
     synchronized boolean isCrowded() {
         return !queue.isEmpty();
     }

@@ -15,8 +15,8 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.stream.Collectors;
 
 /**
- * A lease as the process that holds it knows it. Times are counted on the monotonic clock, from before the request that
- * got them. The id and proofs are secrets, which no toString shows. Safe for use by several threads.
+ * A lease as the process that holds it knows it. Its validity counts on the monotonic clock from when the request was sent, so the lease never ends in
+ * the service before it ends here. The id and proofs are secrets, which no toString shows. Safe for use by several threads.
  */
 public final class Lease implements AutoCloseable {
     /**
@@ -42,14 +42,14 @@ public final class Lease implements AutoCloseable {
     private final long ttl;
     private final CompletableFuture<LeaseLostException> lost = new CompletableFuture<>();
     private volatile long until;
-    private volatile long margin; // before until, from which it counts as lost
-    private volatile boolean capped; // no extension makes it last longer
+    private volatile long margin; // nanoseconds before until from which the lease counts as lost
+    private volatile boolean capped; // it is near its maximum hold time: no extension makes it last longer
     private volatile String gone = ""; // why it has ended; "" while it has not
-    private volatile boolean finished; // it was released, as far as that was possible
-    private final AtomicBoolean observed = new AtomicBoolean(); // observers have heard of its grant, and not of its end
+    private volatile boolean finished; // it has been released, or its release was tried
+    private final AtomicBoolean observed = new AtomicBoolean(); // observers have been told of its grant, and not of its end
     private final long granted = now();
 
-    // Of the keep-alive, which is never more than one timer or one request.
+    // The keep-alive has at most one timer (next) or one request (extending) at a time.
     private boolean kept;
     private Future<?> next;
     private Calls.Sending extending;
@@ -72,17 +72,17 @@ public final class Lease implements AutoCloseable {
         return Session.current().map(session -> session.lease);
     }
 
-    /** {@return what the lease is of: with slots the name of the slot; of several resources, their names with ", " between them} */
+    /** {@return the resource: with slots the name of the slot; for several resources, their names with ", " between them} */
     public String resource() {
         return resource;
     }
 
-    /** {@return the number of the slot, from 1, of a lease that was acquired with slots; else 0} */
+    /** {@return the number of the slot, from 1, if the lease was acquired with slots; else 0} */
     public int slot() {
         return slot;
     }
 
-    /** {@return the time to live that every extension gives the lease again} */
+    /** {@return the time to live, which every extension restarts} */
     public Duration ttl() {
         return Duration.ofNanos(ttl);
     }
@@ -107,17 +107,17 @@ public final class Lease implements AutoCloseable {
         return id;
     }
 
-    /** {@return how long the lease is sure to hold; zero when it may be over} */
+    /** {@return for how long the lease is sure to hold; zero when it may have ended} */
     public Duration validity() {
         return gone.isEmpty() ? Duration.ofNanos(Math.max(0, until - now())) : Duration.ZERO;
     }
 
-    /** {@return when validity ends, as System.nanoTime() counts} From then on another lease may hold the resource. */
+    /** {@return when validity ends, as a time of System.nanoTime()} From then on another lease may hold the resource. */
     public long untilNanoTime() {
         return Clock.nanoTime(until);
     }
 
-    /** {@return whether the lease has ended, or is about to} It looks at the clock: a process that was paused knows at once. */
+    /** {@return whether the lease has ended, or ends within its margin} It reads the clock, so a process that was paused knows at once. */
     public boolean isLost() {
         return !whyLost().isEmpty();
     }
@@ -129,19 +129,23 @@ public final class Lease implements AutoCloseable {
         });
     }
 
-    /** Why the lease is lost. */
+    /** Why the lease is lost; empty while it is not. */
     Optional<LeaseLostException> loss() {
         String why = whyLost();
         return why.isEmpty() ? Optional.empty() : Optional.of(Errors.lost(resource, why));
     }
 
-    /** {@return a stage that completes when a lease that is kept alive is lost, and never if it is released before} What depends on it runs on a thread of the client and must not block. */
+    /**
+     * {@return a stage that completes when a lease that is kept alive is lost, and never completes if it is released before} Functions that depend on the
+     * stage run on a thread of the client, so they must not block.
+     */
     public CompletionStage<LeaseLostException> lost() {
         return lost.minimalCompletionStage();
     }
 
     /**
-     * Gives the lease its TTL again. Throws LeaseLostException (final), or UnavailableException: the lease keeps its old validity, and the call may be repeated.
+     * Restarts the lease's TTL. Throws LeaseLostException, which is final, or UnavailableException: then the lease keeps its earlier validity, and the
+     * call may be repeated.
      *
      * @throws InterruptedException if this thread is interrupted before the call has ended
      */
@@ -150,7 +154,8 @@ public final class Lease implements AutoCloseable {
     }
 
     /**
-     * Releases the lease. Throws LeaseLostException if it had ended before, and UnavailableException if it may not have been released: repeat it, or let the TTL end it.
+     * Releases the lease. Throws LeaseLostException if the lease had ended before, and UnavailableException if the lease may not have been released:
+     * repeat the call, or let the TTL end the lease.
      *
      * @throws InterruptedException if this thread is interrupted before the call has ended
      */
@@ -167,8 +172,8 @@ public final class Lease implements AutoCloseable {
     }
 
     /**
-     * Releases the lease. What no server has answered within a second, or when the thread is interrupted, is done in the background,
-     * and if none responds at all, its TTL ends the lease. Throws LeaseLostException if the lease was lost before.
+     * Releases the lease. It waits for the release for at most a second, or until the thread is interrupted. After that the release continues in the
+     * background; if no server responds, the TTL ends the lease. Throws LeaseLostException if the lease was lost before.
      */
     @Override
     public void close() {
@@ -177,17 +182,17 @@ public final class Lease implements AutoCloseable {
         });
     }
 
-    /** Whether it was released, and not lost before. */
+    /** Whether the lease was released before it was lost. */
     boolean wasReleased() {
         return gone.equals(RELEASED);
     }
 
-    /** Ends a lease whose work has ended, as close does, and returns the loss. */
+    /** Releases the lease after its work, as close does. Returns the loss if the lease was lost before. */
     Optional<LeaseLostException> finish() {
         return finish(Tries.GRACE);
     }
 
-    /** Waits for the release for so long at most. */
+    /** The same, but waits for the release for at most so many nanoseconds. */
     Optional<LeaseLostException> finish(long within) {
         if (wasReleased()) return Optional.empty();
         if (finished) return loss();
@@ -202,7 +207,7 @@ public final class Lease implements AutoCloseable {
         } catch (LeaseLostException e) {
             if (why.isEmpty()) why = "it had ended when it was released";
         } catch (ClosedException | DeniedException | RefusedException e) {
-            // Its TTL ends it.
+            // No later try can release the lease: its TTL ends it.
         } catch (RuntimeException | Error e) { // whatever the bearer's supplier throws, too
             releaseLater();
         }
@@ -212,7 +217,7 @@ public final class Lease implements AutoCloseable {
         return loss;
     }
 
-    /** Observers hear of the grant, and later once of the end. */
+    /** Tells the observers of the grant. From then on they are told of the end, once. */
     void observe(Duration waited) {
         observed.set(true);
         calls.observe(observer -> observer.granted(this, waited));
@@ -224,7 +229,7 @@ public final class Lease implements AutoCloseable {
         calls.observe(observer -> loss.ifPresentOrElse(why -> observer.lost(this, why, held), () -> observer.released(this, held)));
     }
 
-    /** Releases it in the background if its holder has not. */
+    /** Releases the lease in the background if its holder has not released it. */
     void releaseIfLeft() {
         if (finished || wasReleased()) return;
         finished = true;
@@ -255,7 +260,7 @@ public final class Lease implements AutoCloseable {
         capped = body.get("max_hold_remaining_ms") instanceof Number cap && cap.longValue() * Clock.MILLISECOND <= ttl;
     }
 
-    /** How long the work may still take; 0 or less when it has to stop. */
+    /** The nanoseconds that the work may still take; 0 or less when it has to stop. */
     long left() {
         return until - margin - now();
     }
@@ -267,7 +272,7 @@ public final class Lease implements AutoCloseable {
         return capped ? "it has reached its maximum hold time (maxHold, or the service's FENCELOCK_MAX_HOLD)" : "it was not extended in time";
     }
 
-    /** It names the TTL: without, the lease would get the one of the last extend, which another process may have sent. */
+    /** The request of an extend. It names the TTL, because the service would otherwise use the TTL of the last extend, which another process may have sent. */
     private Call extension() {
         return current("extend", "POST", "/leases/current/extend").with(Map.of("ttl_ms", ttl / Clock.MILLISECOND));
     }
@@ -280,7 +285,7 @@ public final class Lease implements AutoCloseable {
         return Call.of(operation, resource, method, path, Map.of("Fencelock-Lease", id));
     }
 
-    /** Extends the lease at a third of its TTL from now on, until it is released or lost. */
+    /** From now on extends the lease whenever a third of its TTL has passed, until it is released or lost. It is lost {@code before} its validity ends. */
     synchronized void keepAlive(Optional<Duration> before) {
         margin = Math.min(before.map(Clock::nanos).orElse(ttl / 10), ttl / 2);
         kept = true;
@@ -288,7 +293,7 @@ public final class Lease implements AutoCloseable {
         rest(due());
     }
 
-    /** Until a third of the TTL has passed since validity began. */
+    /** The nanoseconds until a third of the TTL has passed since validity began. */
     private long due() {
         return Math.max(0, until - now() - ttl * 2 / 3);
     }
@@ -307,7 +312,7 @@ public final class Lease implements AutoCloseable {
         } else if (capped) {
             rest(left);
         } else {
-            // There is time for every server twice.
+            // With this limit there is time to ask every server twice.
             extending = calls.send(extension(), new Bounds(0, left / (2L * calls.servers.size()), Clock.in(left)));
             extending.outcome.whenComplete(this::extended);
         }
@@ -321,12 +326,12 @@ public final class Lease implements AutoCloseable {
         } else if (error instanceof LeaseLostException loss && !loss.kind().equals("max-hold-reached")) {
             lose(loss.getMessage());
         } else {
-            capped |= error instanceof LeaseLostException; // it lasts as long as before
-            rest(ttl / 20); // a short outage is to be outlived
+            capped |= error instanceof LeaseLostException; // the lease ends when it would have ended before this extend
+            rest(ttl / 20); // tries often, so that the lease outlives a short outage
         }
     }
 
-    /** Ends the keep-alive of a lease that another may hold from now on. */
+    /** Ends the keep-alive, and notes and reports the loss. From now on another lease may hold the resource. */
     synchronized void lose(String why) {
         if (!kept) return;
         stopKeeping();

@@ -7,13 +7,13 @@ import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.Lock;
 
 /**
- * A resource as a java.util.concurrent.locks.Lock. It re-enters, as a ReentrantLock does, and also joins a withLock of the same thread.
- * What it cannot keep of that contract:
+ * A resource as a java.util.concurrent.locks.Lock. It is reentrant, as a ReentrantLock is, and a thread that holds the resource by withLock may enter it,
+ * too. It differs from the contract of Lock in these points:
  *
  * <ul>
- *   <li>The lock may be lost while a thread believes to hold it: {@code lease().check()} and the guard tell, and unlock
+ *   <li>The lock may be lost while a thread believes that it holds it: {@code lease().check()} and the guard show that, and unlock
  *       throws LeaseLostException then.
- *   <li>Every method but newCondition may throw a FencelockException: no server may answer.
+ *   <li>Every method except newCondition may throw a FencelockException, for example because no server responds.
  *   <li>There are no conditions.
  * </ul>
  */
@@ -22,7 +22,7 @@ public final class LeaseLock implements Lock {
     private final List<String> names;
     private final LockOptions options;
 
-    /** The wait of the options does not count: each method has its own. */
+    /** The wait of the options is ignored: each method has its own. */
     LeaseLock(FencelockClient client, List<String> names, LockOptions options) {
         this.client = client;
         this.names = names;
@@ -54,7 +54,7 @@ public final class LeaseLock implements Lock {
         }
     }
 
-    /** An interruption has no effect, and is there afterwards: also when this throws. */
+    /** Enters the lock. An interruption meanwhile has no effect, but the thread's flag is set afterwards, even if this throws. */
     private void uninterruptibly(LockOptions options) {
         try {
             client.enter(names, options.uninterruptible());
@@ -73,7 +73,7 @@ public final class LeaseLock implements Lock {
         }
     }
 
-    /** Throws LeaseLostException if the lease was lost meanwhile; the thread does not hold the lock then either. */
+    /** Leaves the lock; the last unlock of a thread releases it. Throws LeaseLostException if the lease was lost meanwhile; the thread has left the lock then, too. */
     @Override
     public void unlock() {
         session().leave(false).ifPresent(loss -> {

@@ -3,33 +3,33 @@ package io.github.fencelock;
 import java.time.Duration;
 
 /**
- * Hears what a client does, for metrics and logs. A method that is not overridden does nothing.
+ * Is told what a client does, for metrics and logs. A method that is not overridden does nothing.
  *
- * <p>They are called on the thread of the call, or on one of the client's, and by several threads at once: they must not block. What one of them
- * throws is logged (System.Logger, io.github.fencelock) and ends nothing.
+ * <p>The methods are called on the thread of the call, or on a thread of the client, and by several threads at once: they must not block. What a method
+ * throws is logged (System.Logger, io.github.fencelock), and does not end the call.
  */
 public interface LockObserver {
     /**
-     * A call begins to acquire. {@link #granted} or {@link #failed} follows: what has neither yet is waiting.
+     * A call begins to acquire. {@link #granted} or {@link #failed} follows; until then the call is waiting.
      *
-     * @param resource what is acquired; several have ", " between them
+     * @param resource the resource; several have ", " between them
      */
     default void acquiring(String resource) {}
 
     /**
-     * A call has got its lease. If that is kept alive, {@link #released} or {@link #lost} follows.
+     * A call has got its lease. If the lease is kept alive, {@link #released} or {@link #lost} follows.
      *
      * @param lease the lease
-     * @param waited from the begin of the call
+     * @param waited the time since the call began
      */
     default void granted(Lease lease, Duration waited) {}
 
     /**
      * A call ended without a lease.
      *
-     * @param resource what was to be acquired
-     * @param error what the call throws: HeldException, UnavailableException, InterruptedException, …
-     * @param waited from the begin of the call
+     * @param resource the resource; several have ", " between them
+     * @param error the exception that the call throws: HeldException, UnavailableException, InterruptedException, …
+     * @param waited the time since the call began
      */
     default void failed(String resource, Throwable error, Duration waited) {}
 
@@ -37,23 +37,23 @@ public interface LockObserver {
      * A lease was released by its holder, or is released in the background.
      *
      * @param lease the lease
-     * @param held since the grant
+     * @param held the time since the grant
      */
     default void released(Lease lease, Duration held) {}
 
     /**
-     * A lease was lost, which its holder may learn later. A lease that is not kept alive may end without this.
+     * A lease was lost; its holder may learn of it later. This is not always called for a lease that is not kept alive.
      *
      * @param lease the lease
-     * @param loss why
-     * @param held since the grant
+     * @param loss why the lease was lost
+     * @param held the time since the grant
      */
     default void lost(Lease lease, LeaseLostException loss, Duration held) {}
 
     /**
-     * A try has failed and is repeated, also of an extend.
+     * A try of a call has failed and will be repeated. Extends are calls, too.
      *
-     * @param retry the failure
+     * @param retry the failure, and when the call is tried again
      */
     default void retried(Retry retry) {}
 }

@@ -10,7 +10,7 @@ import java.util.Objects;
 import java.util.Optional;
 import java.util.stream.IntStream;
 
-/** What to acquire, and how. What is left out is left to the service. Options do not change: each method returns others. */
+/** How to acquire a lease. The service's default applies to a value that is not set. Options are immutable: each method returns changed ones. */
 public final class LockOptions implements Cloneable {
     private static final LockOptions DEFAULTS = new LockOptions();
     private static final Duration SHORTEST_TTL = Duration.ofMillis(100);
@@ -43,7 +43,7 @@ public final class LockOptions implements Cloneable {
     }
 
     /**
-     * How long the lease lives unless it is extended.
+     * Sets how long the lease lives unless it is extended.
      *
      * @param ttl 100 ms to 24 h
      * @return the other options
@@ -56,7 +56,8 @@ public final class LockOptions implements Cloneable {
     }
 
     /**
-     * How long to wait in the queue: zero tries once. The call ends a second after it at most, whatever the servers do.
+     * Sets how long the call waits in the queue; zero tries once. The call ends at most a second after its wait (or its patience, if that is longer),
+     * whatever the servers do.
      *
      * @param wait 0 or more
      * @return the other options
@@ -68,8 +69,8 @@ public final class LockOptions implements Cloneable {
     }
 
     /**
-     * For how long this acquire is repeated while no server responds or none has a quorum, in place of the client's patience. A call that does
-     * not wait in the queue survives a restart of the service so; it ends within the wait or the patience, whichever is longer, and a second.
+     * Sets for how long this acquire is repeated while no server responds or none has a quorum, instead of the client's patience. With it a call that
+     * does not wait in the queue survives a restart of the service. The call ends at most a second after the wait or the patience, whichever is longer.
      *
      * @param patience 0 or more
      * @return the other options
@@ -81,7 +82,7 @@ public final class LockOptions implements Cloneable {
     }
 
     /**
-     * From the grant, for how long the resource stays taken though it is released; at most the TTL.
+     * Sets for how long after the grant the resource stays taken even if the lease is released; at most the TTL.
      *
      * @param minHold 0 or more
      * @return the other options
@@ -93,9 +94,9 @@ public final class LockOptions implements Cloneable {
     }
 
     /**
-     * From the grant, after which the lease is not extended.
+     * Sets for how long after the grant the lease may be held: no extension makes it last longer.
      *
-     * @param maxHold 0 for no limit but the service's
+     * @param maxHold the TTL or more; 0 for no limit except the service's
      * @return the other options
      */
     public LockOptions maxHold(Duration maxHold) {
@@ -105,9 +106,9 @@ public final class LockOptions implements Cloneable {
     }
 
     /**
-     * Takes one of this many slots of the resource, 1 to 32, each with tokens of its own: a semaphore. See {@link Lease#slot}.
+     * Takes one of several slots of the resource: a semaphore. Each slot has tokens of its own. See {@link Lease#slot}.
      *
-     * @param slots how many slots there are
+     * @param slots how many slots there are, 1 to 32
      * @return the other options
      */
     public LockOptions slots(int slots) {
@@ -118,7 +119,7 @@ public final class LockOptions implements Cloneable {
     }
 
     /**
-     * A public label that the lease shows instead of the client's.
+     * Sets a public label that the lease shows instead of the client's.
      *
      * @param holder the label, 256 bytes at most
      * @return the other options
@@ -130,7 +131,7 @@ public final class LockOptions implements Cloneable {
     }
 
     /**
-     * A JSON value that the lease shows to all callers, made of Map, List, String, Number and Boolean.
+     * Sets a JSON value that the lease shows to all callers, made of Map, List, String, Number and Boolean.
      *
      * @param metadata the value
      * @return the other options
@@ -143,7 +144,7 @@ public final class LockOptions implements Cloneable {
     }
 
     /**
-     * How long before the end of validity the lease counts as lost: a tenth of the TTL unless set, half of it at most.
+     * Sets how long before the end of its validity the lease counts as lost: by default a tenth of the TTL, at most half of it.
      *
      * @param margin 0 or more
      * @return the other options
@@ -155,7 +156,7 @@ public final class LockOptions implements Cloneable {
     }
 
     /**
-     * Interrupts the thread that works under {@code withLock} or {@code elect} when the lease is lost, so that what blocks ends.
+     * When the lease is lost, interrupts the thread that works under {@code withLock} or {@code elect}, so that a blocking call of the work ends.
      *
      * @return the other options
      */
@@ -165,7 +166,7 @@ public final class LockOptions implements Cloneable {
         return other;
     }
 
-    /** Refuses what no server accepts, before anything is sent. */
+    /** Throws IllegalArgumentException for values that no server accepts, before anything is sent. */
     void check(List<String> resources) {
         if (resources.isEmpty() || resources.size() > MAX_RESOURCES) throw new IllegalArgumentException("name 1 to " + MAX_RESOURCES + " resources, not " + resources.size());
         if (new HashSet<>(resources).size() < resources.size()) throw new IllegalArgumentException("a resource is named twice");
@@ -192,7 +193,7 @@ public final class LockOptions implements Cloneable {
         return other;
     }
 
-    /** An acquire goes on though its thread is interrupted. */
+    /** These options for an acquire that continues even if its thread is interrupted. */
     LockOptions uninterruptible() {
         LockOptions other = copy();
         other.uninterruptible = true;
@@ -230,12 +231,12 @@ public final class LockOptions implements Cloneable {
         return wait == null || !wait.isZero();
     }
 
-    /** When the wait ends that begins now. */
+    /** The time of Clock at which a wait ends that begins now. */
     long waitUntil() {
         return wait == null ? Clock.NEVER : Clock.in(Clock.nanos(wait));
     }
 
-    /** When an acquire ends that begins now, whatever the servers do. */
+    /** The time of Clock at which an acquire that begins now has to end, whatever the servers do. */
     long deadline() {
         if (wait == null) return Clock.NEVER;
         long longest = Math.max(Clock.nanos(wait), patience == null ? 0 : Clock.nanos(patience));
@@ -246,7 +247,7 @@ public final class LockOptions implements Cloneable {
         return Optional.ofNullable(patience);
     }
 
-    /** The members of an acquire's body that are of these options. */
+    /** The fields of an acquire's body that these options set. */
     Map<String, Object> members(String clientsHolder) {
         Map<String, Object> members = new LinkedHashMap<>();
         put(members, "ttl_ms", ttl);

@@ -6,25 +6,30 @@ import java.util.Map;
 import java.util.Optional;
 
 /**
- * A resource as everybody sees it.
+ * The state of a resource.
  *
- * @param holder of the lease that holds it; empty while it is free
+ * @param resource the name of the resource
+ * @param holder the lease that holds the resource; empty while it is free
  * @param waiters how many requests wait in the queue
- * @param queue the first hundred of them, in their order
+ * @param queue the first hundred waiting requests, in the order of the queue
  */
 public record LockState(String resource, Optional<Holder> holder, long waiters, List<Waiter> queue) {
     /**
-     * A lease that others see.
+     * The public values of a lease.
      *
-     * @param label the one that the holder gave itself; "" if it has none
-     * @param metadata a JSON value of Map, List, String, Number and Boolean, if it has one
+     * @param label the label that the holder gave itself; "" if it has none
+     * @param token the fencing token
+     * @param remaining the time until the lease ends, unless it is extended
+     * @param ttl the TTL that the lease got from its acquire or its last extend
+     * @param held for how long the lease has been held
+     * @param metadata a JSON value of Map, List, String, Number and Boolean, if the lease has one
      */
     public record Holder(String label, long token, Duration remaining, Duration ttl, Duration held, Optional<Object> metadata) {}
 
     /** A request in the queue. */
     public record Waiter(String label, Duration waiting) {}
 
-    /** {@return whether a lease holds it} */
+    /** {@return whether a lease holds the resource} */
     public boolean held() {
         return holder.isPresent();
     }

@@ -11,7 +11,7 @@ import javax.net.ssl.SSLSessionContext;
 import javax.net.ssl.SSLSocketFactory;
 import javax.net.ssl.TrustManager;
 
-/** The TLS of a client that has no https URL. The HTTP client demands some, and Java's own loads 600 classes. */
+/** A TLS context without function, for a client that has no https URL. The HTTP client requires a context, and Java's default one loads 600 classes. */
 final class NoTls extends SSLContextSpi {
     private static final String WHY = "no server of this client has an https URL";
 

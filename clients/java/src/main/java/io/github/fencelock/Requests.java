@@ -17,7 +17,7 @@ final class Requests {
 
     private Requests() {}
 
-    /** An acquire: all its tries have one key, on every server. */
+    /** The call of an acquire. All its tries have the same idempotency key, on every server. */
     static Call acquisition(List<String> resources, LockOptions options, String clientsHolder) {
         Map<String, Object> body = new LinkedHashMap<>();
         if (resources.size() == 1) body.put("resource", resources.get(0));
@@ -48,13 +48,13 @@ final class Requests {
         return Call.of(operation, lease.resource(), method, call.path(), headers);
     }
 
-    /** A call with the resource in its path, and in a header, where no proxy rewrites it. */
+    /** A call with the resource in its path. A header repeats it, because proxies may rewrite the path. */
     static Call ofResource(String operation, String resource, String method, String path) {
         String name = encoded(resource);
         return Call.of(operation, resource, method, path + name, Map.of("Fencelock-Resource", name));
     }
 
-    /** A name for a path or a query. */
+    /** A resource's name as a part of a path or a query. */
     static String encoded(String name) {
         try {
             StandardCharsets.UTF_8.newEncoder().encode(CharBuffer.wrap(name));

@@ -19,7 +19,7 @@ final class Server {
     private static final long PROBE_EVERY = 5 * Clock.SECOND; // while a request waits in the queue; the first comes sooner
     private static final int MAX_NAMES = 16;
 
-    /** A request that came to nothing; sent says that the server may have seen it. */
+    /** The failure of a request that got no response. {@code sent} says whether the server may have seen the request. */
     static final class NoAnswer extends Exception {
         final boolean sent;
 
@@ -32,7 +32,7 @@ final class Server {
     /** An answer, and when its request was sent. */
     record Answer(long sent, Map<String, Object> body) {}
 
-    // Connections, 256 in all, for requests that may wait in the queue of the service, for extends, and for others.
+    // The connections to a server, 256 in all: for requests that may wait in the queue of the service, for extends, and for other calls.
     private static final int WAITS = 192;
     private static final int EXTENDS = 16;
     private static final int CALLS = 48;
@@ -42,9 +42,9 @@ final class Server {
     private final Lane waits;
     private final Lane extending;
     private final Lane others;
-    private final Set<String> names = new HashSet<>(); // of all that answered (Fencelock-Server)
-    private String name = ""; // of the one that answered last
-    private boolean shared; // several servers answer here, in turn
+    private final Set<String> names = new HashSet<>(); // of all servers that responded (Fencelock-Server)
+    private String name = ""; // of the server that responded last
+    private boolean shared; // several servers share this URL
 
     Server(String url, Transport transport) {
         URI uri;
@@ -64,16 +64,16 @@ final class Server {
         others = new Lane(CALLS, transport);
     }
 
-    /** Where a call queues for a connection: extends have a lane of their own, so that no burst of calls costs a lease. */
+    /** The lane in which a call waits for a connection. Extends have a lane of their own, so that a burst of calls does not delay them until a lease is lost. */
     Lane lane(Call call, boolean waiting) {
         if (call.operation().equals("extend")) return extending;
         return waiting ? waits : others;
     }
 
     /**
-     * Sends a call once. What comes of it is an Answer, or NoAnswer or the exception of a refusal. Whoever completes asked otherwise
-     * breaks the request off: the thread that waits for it is not interrupted for that, since nobody could tell such an
-     * interruption from one that the caller is to see.
+     * Sends a call once. It completes {@code asked} with an Answer, with NoAnswer, or with the exception of a refusal. Code that completes {@code asked}
+     * before breaks the request off. No thread is interrupted for that, because nobody could tell such an
+     * interruption from one that is meant for the caller.
      */
     void ask(CompletableFuture<Answer> asked, Call call, Map<String, String> headers, byte[] body, long limit, long probe) {
         HttpRequest request = request(call, headers, body);
@@ -87,7 +87,7 @@ final class Server {
         send(asked, call, request, sent);
     }
 
-    /** Asks whether locks can be granted here: "" if so, else why not. */
+    /** Asks whether this server can grant locks. The result is "" if it can, else the reason why not. */
     CompletableFuture<String> ready(long limit) {
         Call call = Call.of("health", "", "GET", "/readyz", Map.of());
         CompletableFuture<Answer> asked = new CompletableFuture<>();
@@ -104,7 +104,7 @@ final class Server {
 
     private void send(CompletableFuture<Answer> asked, Call call, HttpRequest request, long sent) {
         CompletableFuture<Transport.Response> response = transport.send(request);
-        asked.whenComplete((answer, error) -> response.cancel(true)); // without an effect when it is there
+        asked.whenComplete((answer, error) -> response.cancel(true)); // has no effect after the response has come
         response.whenComplete((answer, error) -> {
             if (error != null) asked.completeExceptionally(failure(call, error));
             else judged(call, sent, answer, asked);
@@ -119,7 +119,7 @@ final class Server {
 
     private static Exception failure(Call call, Throwable error) {
         Throwable cause = error instanceof CompletionException && error.getCause() != null ? error.getCause() : error;
-        if (cause.getCause() instanceof Transport.TooLong) cause = cause.getCause(); // as a thread that waits gets it
+        if (cause.getCause() instanceof Transport.TooLong) cause = cause.getCause(); // the HTTP client wraps it for a thread that waits
         if (cause instanceof Transport.TooLong) return Errors.foreign(call, "an answer that is too long");
         boolean unsent = cause instanceof ConnectException || cause instanceof UnresolvedAddressException;
         return new NoAnswer(why(cause), !unsent);
@@ -152,7 +152,7 @@ final class Server {
         return body.orElseThrow(() -> Errors.foreign(call, "the answer"));
     }
 
-    /** Where a redirect points, without the path, which may have a lease id in it. */
+    /** The scheme, host and port of a redirect. Its path may contain a lease id, a secret. */
     private static String target(HttpHeaders headers) {
         try {
             URI location = URI.create(headers.firstValue("Location").orElse(""));
@@ -162,7 +162,7 @@ final class Server {
         }
     }
 
-    /** Notes which server answered. A name that comes back after another one shows that there are several; one that only changes shows a restart. */
+    /** Notes which server responded. If a name comes back after another one, several servers share this URL. If the name only changes, the server was restarted. */
     private synchronized void answered(String by) {
         if (by.equals(name)) return;
         if (names.contains(by)) shared = true;
@@ -176,8 +176,8 @@ final class Server {
     }
 
     /**
-     * Asks now and then whether the server responds at all while a request waits there: a frozen one would keep it until
-     * the end of its wait. Behind a load balancer the probe may ask another server, and says nothing about it.
+     * Asks from time to time whether the server responds at all, while a request waits in its queue: a frozen server would keep the request until
+     * the end of its wait. Behind a load balancer the probe may reach another server, so its failure counts for nothing.
      */
     private final class Probe {
         private final CompletableFuture<Answer> waiting;
@@ -205,7 +205,7 @@ final class Server {
             asking = probed;
             probed.whenComplete((answer, error) -> others.give());
             Server.this.ask(probed, Call.of("probe", "", "GET", "/healthz", Map.of()), Map.of(), null, limit, 0);
-            probed.whenComplete((answer, error) -> { // any answer is one, also a refusal
+            probed.whenComplete((answer, error) -> { // any response shows that the server is alive, also a refusal
                 if (error instanceof NoAnswer && !isShared()) waiting.completeExceptionally(new NoAnswer("the server does not answer while the request waits", true));
             });
             if (waiting.isDone()) stop();

@@ -8,7 +8,7 @@ import java.util.Optional;
 import java.util.Set;
 import java.util.TreeSet;
 
-/** A lease that one thread took, and that what is nested in it shares. */
+/** A lease that one thread took. Calls of the same thread that are nested in its work share it. */
 final class Session {
     private static final ThreadLocal<Deque<Session>> OF_THREAD = new ThreadLocal<>();
 
@@ -46,7 +46,7 @@ final class Session {
         return Optional.ofNullable(ofThread().peek());
     }
 
-    /** This thread's session of the same client and the same resources, or of a slot of the same resource; a slot is also found by its name. */
+    /** This thread's session that a call joins: of the same client and the same resources, or a slot of the same resource. A call may also name the slot as its resource. */
     static Optional<Session> of(FencelockClient client, List<String> names, boolean slots) {
         TreeSet<String> wanted = new TreeSet<>(names);
         return ofThread().stream().filter(s -> s.client == client && s.isOf(wanted, slots)).findFirst();
@@ -57,7 +57,7 @@ final class Session {
         return slots && wanted.equals(Set.of(lease.resource()));
     }
 
-    /** Throws if this thread holds one of the resources, or all slots of the resource: it would wait for itself. */
+    /** Throws RefusedException if this thread holds one of the resources, or all slots of the resource: the call would wait for its own thread. */
     static void refuseToWaitForOneself(FencelockClient client, List<String> names, LockOptions options) {
         Set<String> mine = new TreeSet<>();
         for (Session session : ofThread()) {
@@ -72,19 +72,22 @@ final class Session {
         throw (RefusedException) new RefusedException(message).about(what);
     }
 
-    /** Joins it. */
+    /** Joins the session. */
     Session enter() {
         lease.check();
         depth++;
         return this;
     }
 
-    /** How often it was entered and not left. */
+    /** How many calls have entered the session and not left it. */
     int depth() {
         return depth;
     }
 
-    /** Leaves it, and releases the lease with the last. Returns the loss of the lease. The work may have ended with an InterruptedException. */
+    /**
+     * Leaves the session; the last call that leaves releases the lease. Returns the loss if the lease was lost. {@code interrupted} says that the work
+     * ended with an InterruptedException.
+     */
     Optional<LeaseLostException> leave(boolean interrupted) {
         if (--depth > 0) return lease.loss();
         Deque<Session> sessions = ofThread();
@@ -98,7 +101,7 @@ final class Session {
         }
     }
 
-    /** Whether an InterruptedException of the work comes of the loss of the lease. */
+    /** Whether the loss of the lease has caused an InterruptedException of the work. */
     boolean interruptedByLoss() {
         return interrupter != null && interrupter.isCause();
     }

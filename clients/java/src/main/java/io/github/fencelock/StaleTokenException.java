@@ -1,7 +1,7 @@
 package io.github.fencelock;
 
 /**
- * A guard refused the token: it has seen a larger one. Nothing was written. Never repeat it with the same token.
+ * A guard refused the token, because it has seen a larger one. Nothing was written. Never repeat the write with the same token.
  *
  * @serial exclude
  */

@@ -1,14 +1,14 @@
 package io.github.fencelock;
 
 /**
- * What is done under a lease, and returns nothing. {@link Lease#current} has the lease.
+ * Work under a lease that returns nothing. {@link Lease#current} has the lease.
  *
  * @param <X> what it throws
  */
 @FunctionalInterface
 public interface Task<X extends Exception> {
     /**
-     * Does it.
+     * Does the work.
      *
      * @throws X if it fails
      */

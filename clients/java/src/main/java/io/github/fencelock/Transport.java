@@ -26,15 +26,15 @@ import java.util.concurrent.atomic.AtomicInteger;
 import javax.net.ssl.SSLContext;
 
 /**
- * The threads and connections of a client: one thread of timers, and a few that never wait for an answer, however many
- * leases are kept alive. Idle threads end after a while.
+ * The threads and connections of a client: one thread for timers, and up to four that never wait for a response, however many
+ * leases are kept alive. Threads end when they are idle for five seconds.
  */
 final class Transport implements Executor {
     private static final int MAX_BODY = 16 << 20; // bytes
     private static final int THREADS = 4;
     private static final int IDLE = 5; // seconds after which a thread without work ends
 
-    /** More than any answer of the service. */
+    /** A body that is longer than any response of the service. */
     static final class TooLong extends IOException {}
 
     private final ScheduledThreadPoolExecutor timers;
@@ -51,11 +51,11 @@ final class Transport implements Executor {
         pool = new ThreadPoolExecutor(THREADS, THREADS, IDLE, TimeUnit.SECONDS, new LinkedBlockingQueue<>(), threads("pool"));
         pool.allowCoreThreadTimeOut(true);
         HttpClient.Builder builder = HttpClient.newBuilder().followRedirects(HttpClient.Redirect.NEVER).executor(this::soon).sslContext(tls);
-        // HTTP/2 would be tried by an Upgrade header, and one connection is a single thing that can hang.
+        // For HTTP/2 the client would send an Upgrade header; and a single connection for all requests could hang.
         http = inGroup(builder.version(HttpClient.Version.HTTP_1_1));
     }
 
-    /** Builds the HTTP client by a thread of the group, which that client's own thread inherits: close finds it there. */
+    /** Builds the HTTP client in a thread of the group. The HTTP client's own thread inherits the group, where close finds it. */
     private HttpClient inGroup(HttpClient.Builder builder) {
         FutureTask<HttpClient> building = new FutureTask<>(builder::build);
         new Thread(group, building, "fencelock start").start();
@@ -73,7 +73,7 @@ final class Transport implements Executor {
         }
     }
 
-    /** The default authorities; none where no server speaks https, since reading them takes longer than the rest of a client's start. */
+    /** A context with the default authorities. It has none if no server has an https URL, because reading them takes longer than the rest of a client's start. */
     static SSLContext tls(List<String> servers) {
         try {
             if (servers.stream().anyMatch(url -> url.strip().toLowerCase(Locale.ROOT).startsWith("https:"))) return SSLContext.getDefault();
@@ -92,12 +92,12 @@ final class Transport implements Executor {
         };
     }
 
-    /** What came back. */
+    /** A response with its whole body. */
     record Response(int status, HttpHeaders headers, byte[] body) {}
 
     /**
-     * A future that, cancelled, breaks the request off and closes its connection. It is complete with the last byte: the HTTP client's own
-     * future is so after one more thread.
+     * Sends a request. To cancel the future that it returns breaks the request off and closes its connection. The future completes with the last byte;
+     * the HTTP client's own future would complete later, after a change of threads.
      */
     CompletableFuture<Response> send(HttpRequest request) {
         HttpClient client = http;
@@ -123,7 +123,7 @@ final class Transport implements Executor {
         return whole;
     }
 
-    /** What a thread of the pool, or one that sends, has to do for the HTTP client it does itself: to hand it on to another takes longer than the rest. */
+    /** Runs a task of the HTTP client: directly in a thread of the pool or one that sends, because to hand the task on would take longer than the rest; else in the pool. */
     private void soon(Runnable task) {
         if (sendsHere.get() != null || Thread.currentThread() instanceof PoolThread) task.run();
         else pool.execute(task);
@@ -140,7 +140,7 @@ final class Transport implements Executor {
         pool.execute(task);
     }
 
-    /** Runs a task on the pool after so many nanoseconds; where the system has no thread for the pool, it runs all the same. */
+    /** Runs a task on the pool after so many nanoseconds. If the system has no thread for the pool, the thread for timers runs it. */
     Future<?> after(long nanos, Runnable task) {
         return timers.schedule(() -> {
             try {
@@ -152,9 +152,9 @@ final class Transport implements Executor {
     }
 
     /**
-     * Ends the connections. Before Java 21 an HTTP client has no method for that, but ends when its thread is interrupted. It would not by itself: a
-     * request from an interrupted thread counts there as under way for ever. The pool is not shut down, since it still notes the ends of requests; its
-     * threads end when they have nothing to do.
+     * Ends the connections. Before Java 21 an HTTP client has no method for that, but it ends when its thread is interrupted. It would not always end by
+     * itself, because it counts a request from an interrupted thread as under way for ever. The pool is not shut down, because it still notes the ends of
+     * requests; its threads end when they have nothing to do.
      */
     void close() {
         HttpClient client = http;
@@ -169,7 +169,7 @@ final class Transport implements Executor {
         }
     }
 
-    /** Takes a body, and no more than any answer of the service has. */
+    /** Reads a body, and fails if it is longer than any response of the service. */
     private static final class Bounded implements BodySubscriber<byte[]> {
         private final BodySubscriber<byte[]> all = HttpResponse.BodySubscribers.ofByteArray();
         private Flow.Subscription subscription;

@@ -7,23 +7,23 @@ import static io.github.fencelock.Clock.now;
 
 import java.util.concurrent.ThreadLocalRandom;
 
-/** How a call has gone so far, and how long its next try may take. All times in nanoseconds. One thread at a time. */
+/** How a call has gone so far, and how long its next try may take. All times are nanoseconds. Only one thread at a time uses it. */
 final class Tries {
     static final long FIRST_PAUSE = 50 * MILLISECOND;
     private static final long MAX_PAUSE = SECOND;
-    private static final long MAX_POLL_PAUSE = 500 * MILLISECOND; // after no response to a poll: its place is kept for two seconds
-    private static final long SHORT_POLL = SECOND; // of the first poll after one that got no response
-    /** After its wait, in which an acquire ends, and a release after work. */
+    private static final long MAX_POLL_PAUSE = 500 * MILLISECOND; // after a poll without a response: the server keeps its place for two seconds
+    private static final long SHORT_POLL = SECOND; // how long a poll waits after one that got no response, or in a crowded lane
+    /** An acquire ends this long after its wait. A release after work takes this long at most. */
     static final long GRACE = SECOND;
-    /** For which work that was interrupted waits for its release. */
+    /** A release after work that was interrupted takes this long at most. */
     static final long HURRY = 250 * MILLISECOND;
-    private static final long SHORTEST_LAST = SECOND; // that the last try has, though patience ends earlier
+    private static final long SHORTEST_LAST = SECOND; // the last try has this long, even if patience ends earlier
     static final long SHORTEST_TRY = 250 * MILLISECOND;
-    /** To end what no caller waits for any more. */
+    /** The time for requests in the background, which end leases and places in the queue. */
     static final long ABANDON = 10 * SECOND;
-    private static final long LONGEST_WAIT = 600 * SECOND; // that a request may ask a server to wait
+    private static final long LONGEST_WAIT = 600 * SECOND; // the longest wait that a server accepts in a request
 
-    /** Until when the call may wait in the queue, what one try takes at most without its wait, and when all have to be over. */
+    /** Until when the call may wait in the queue, the longest time of one try without its wait, and when all tries have to be over. */
     record Bounds(long waitUntil, long limit, long deadline) {
         static final Bounds NONE = new Bounds(0, NEVER, NEVER);
 
@@ -32,20 +32,20 @@ final class Tries {
         }
     }
 
-    /** What is left of the wait in the queue, and how much of it the next request waits. */
+    /** How much is left of the wait in the queue, and how much of it the next request waits. */
     record Wait(long left, long kept) {}
 
-    /** How long a try may take beyond its wait, and after how long its server is probed; 0 for never. */
+    /** How long a try may take in addition to its wait, and after how long its server is probed; 0 for never. */
     record Limit(long limit, long probe) {}
 
     volatile int number;
-    /** Rounds over all servers without an answer for good. */
+    /** The number of rounds over all servers in which none gave a final response. */
     int silent;
-    /** A try without an answer may have taken effect. */
+    /** Whether a failed try may have taken effect. */
     volatile boolean ambiguous;
-    /** The deadline, and not the patience, has ended it. */
+    /** Whether the deadline has ended the call, and not its patience. */
     volatile boolean late;
-    /** A poll has kept a place in the queue. */
+    /** Whether a poll without a grant has left a place in the queue. */
     volatile boolean queued;
     private final long made = now();
     private Bounds bounds;
@@ -53,7 +53,7 @@ final class Tries {
     private final long longestPoll;
     private long poll;
     private long pause = FIRST_PAUSE;
-    private long since = NEVER; // when the failures began that still last
+    private long since = NEVER; // when the present run of failures began
 
     Tries(Bounds bounds, long patience, long poll) {
         this.bounds = bounds;
@@ -66,7 +66,7 @@ final class Tries {
         return bounds;
     }
 
-    /** The first try is sent: what the call has waited for a connection, a client's limit of a try at most, is not of its time. */
+    /** Called when the first try is sent: moves the deadline by the time that the call has waited for a connection, up to one timeout. */
     void begin(long timeout) {
         if (bounds.deadline < NEVER) bounds = new Bounds(bounds.waitUntil, bounds.limit, bounds.deadline + Math.min(timeout, now() - made));
     }
@@ -75,13 +75,13 @@ final class Tries {
         return waiting(false);
     }
 
-    /** Where others wait for a connection, a poll is short, so that all have turns. */
+    /** While other calls wait for a connection ({@code crowded}), a poll is short, so that all get their turns. */
     Wait waiting(boolean crowded) {
         long left = Math.min(Math.max(0, bounds.waitUntil - now()), LONGEST_WAIT) / MILLISECOND * MILLISECOND;
         return new Wait(left, Math.min(left, crowded ? Math.min(poll, SHORT_POLL) : poll));
     }
 
-    /** For a client's limit of a try, and so many servers that have not been asked in this round: each is to have its time. */
+    /** The limits of the next try. {@code timeout} is the longest that the client allows a try. {@code servers} have not been asked in this round: each gets its share of the time. */
     Limit limit(long timeout, int servers, long kept) {
         long failing = failing();
         long last = failing > 0 ? Math.max(patience - failing, SHORTEST_LAST) : NEVER;
@@ -97,7 +97,7 @@ final class Tries {
         return Math.max(0, now() - since);
     }
 
-    /** Whether the call is to end after a pause, since it has failed for too long. */
+    /** Whether the call has to end, because after the pause it would have failed for too long. */
     boolean over(long pause) {
         if (failing() + pause > patience) return true;
         late = now() + pause >= bounds.deadline;
@@ -119,7 +119,7 @@ final class Tries {
         return pause;
     }
 
-    /** The pause before the next try: it spreads callers that failed together, and obeys Retry-After of a limit. */
+    /** The pause before the next try. A random factor spreads the callers that failed together, and the pause is at least the Retry-After of a 429. */
     long nextPause(UnavailableException error) {
         if (bounds.waitUntil > 0 && error.kind().isEmpty()) pause = Math.min(pause, MAX_POLL_PAUSE);
         long next = (long) (pause * (0.5 + ThreadLocalRandom.current().nextDouble()));

@@ -3,7 +3,8 @@ package io.github.fencelock;
 import java.time.Duration;
 
 /**
- * No server answered, or none had a quorum, or this caller is at a limit, for as long as the client is patient. Safe to repeat.
+ * For as long as the client's patience, no server responded, or none had a quorum, or this caller was over a limit. Safe to repeat, except after
+ * {@link FencelockClient#breakAny}, which may have taken effect.
  *
  * @serial exclude
  */
@@ -15,7 +16,7 @@ public final class UnavailableException extends FencelockException {
         this.retryAfter = retryAfter;
     }
 
-    /** {@return for how long the service asks not to be asked again; zero if it did not say} */
+    /** {@return how long the service asks its clients to wait before the next request (Retry-After); zero if it did not say} */
     public Duration retryAfter() {
         return retryAfter;
     }

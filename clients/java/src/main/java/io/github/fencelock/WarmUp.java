@@ -11,8 +11,8 @@ import java.time.Duration;
 import java.util.concurrent.atomic.AtomicBoolean;
 
 /**
- * Loads the 500 classes of the first call of a process before that call: they may take longer than a call that does not wait has. It acquires and
- * releases once, at a socket of this process; where that is not possible, the first call loads them.
+ * Loads the 500 classes that the first call of a process needs before that call is made, because loading them may take longer than a call that does not
+ * wait is allowed. It acquires and releases one lease at a socket of this process. If that fails, the first call loads the classes.
  */
 final class WarmUp {
     private static final AtomicBoolean DONE = new AtomicBoolean();
@@ -56,7 +56,7 @@ final class WarmUp {
         }
     }
 
-    /** The head of a request in small letters; "" at the end of the connection. */
+    /** The head of a request in lower case; "" at the end of the connection. */
     private static String head(InputStream in) throws IOException {
         StringBuilder head = new StringBuilder();
         while (head.indexOf("\r\n\r\n") < 0) {

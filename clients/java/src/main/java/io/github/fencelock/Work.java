@@ -1,7 +1,7 @@
 package io.github.fencelock;
 
 /**
- * What is done under a lease.
+ * Work under a lease.
  *
  * @param <T> what it returns
  * @param <X> what it throws
@@ -9,10 +9,10 @@ package io.github.fencelock;
 @FunctionalInterface
 public interface Work<T, X extends Exception> {
     /**
-     * Does it.
+     * Does the work.
      *
      * @param lease the lease
-     * @return what withLock returns
+     * @return the value that withLock returns
      * @throws X if it fails
      */
     T run(Lease lease) throws X;

@@ -41,16 +41,16 @@ import org.junit.jupiter.api.Timeout;
 class ClientTest {
     private static final LockOptions OPTIONS = LockOptions.defaults();
     private static final LockOptions NO_WAIT = OPTIONS.waitAtMost(Duration.ZERO);
-    /** Of what is refused: a busy machine has a second more to say so. */
+    /** For an acquire that the service refuses. The wait of a second gives a busy machine time to respond. */
     private static final LockOptions SHORT_WAIT = OPTIONS.waitAtMost(Duration.ofSeconds(1));
 
-    /** A TTL whose first extension is soon, and has time on a busy machine. */
+    /** A short TTL, so that the first extension comes soon, but long enough for an extension on a busy machine. */
     private static final Duration SHORT = Duration.ofMillis(1500);
 
     private Service service;
     private FencelockClient client;
 
-    /** The first requests of a process also load what makes them, which takes a busy machine longer than a try at one server has. */
+    /** The first requests of a process also load classes. On a busy machine that takes longer than a try at one server may take. */
     @BeforeAll
     static void warmUp() throws Exception {
         try (Service service = new Service(); FencelockClient client = FencelockClient.of(service.url()); Lease lease = client.lock("a", OPTIONS)) {
@@ -70,7 +70,7 @@ class ClientTest {
         service.close();
     }
 
-    /** Runs something in a thread of its own. */
+    /** Runs work in a new thread. */
     private static <T> FutureTask<T> inThread(java.util.concurrent.Callable<T> work, AtomicReference<Thread> thread) {
         FutureTask<T> task = new FutureTask<>(work);
         thread.set(new Thread(task));
@@ -124,7 +124,7 @@ class ClientTest {
         assertThrows(IllegalStateException.class, lease::token);
     }
 
-    /** It may have been done when it is given up. */
+    /** The response takes longer than the first tries wait for it. */
     @Test
     void aWriteIsWaitedFor() throws Exception {
         Lease lease = client.acquire("a", OPTIONS);
@@ -176,11 +176,11 @@ class ClientTest {
         assertFalse(retries.isEmpty());
     }
 
-    /** The end of a wait says what was waited for: the holder, or a server. */
+    /** The exception at the end of a wait shows for what the call waited: for the holder, or for a server. */
     @Test
     void whatEndedAWait() throws Exception {
         service.refuse.put("POST /locks", new Object[] {409, "wait-timeout"});
-        LockOptions patient = OPTIONS.patience(Duration.ofSeconds(30)); // a busy machine responds before
+        LockOptions patient = OPTIONS.patience(Duration.ofSeconds(30)); // even a busy machine responds in this time
         HeldException held = assertThrows(HeldException.class, () -> client.acquire("a", patient.waitAtMost(Duration.ofMillis(300))));
         assertTrue(held.timedOut() && held.holder().equals("other"), held.getMessage());
         assertFalse(assertThrows(HeldException.class, () -> client.acquire("a", patient.waitAtMost(Duration.ZERO))).timedOut(), "it has not waited");
@@ -264,7 +264,7 @@ class ClientTest {
             return null;
         }));
         assertFalse(Thread.currentThread().isInterrupted());
-        // Work that notices nothing leaves no interruption behind, and one of its own is its own.
+        // If the work does not notice the interruption by the loss, the thread is not interrupted afterwards. An interruption by the work itself stays.
         assertThrows(LeaseLostException.class, () -> client.withLock("a", options, lease -> {
             while (!Thread.currentThread().isInterrupted()) Thread.onSpinWait();
             return null;
@@ -329,7 +329,7 @@ class ClientTest {
         assertEquals(List.of("POST /locks", "POST /locks", "DELETE /leases/current", "DELETE /leases/current"), service.trace());
     }
 
-    /** The fake service gives each the first slot. */
+    /** The fake service gives every call the first slot. */
     @Test
     void aSlotIsJoinedByItsNameToo() throws Exception {
         client.withLock("jobs", OPTIONS.slots(2), slot -> {
@@ -346,7 +346,7 @@ class ClientTest {
         assertEquals(List.of("POST /locks", "DELETE /leases/current"), service.trace());
     }
 
-    /** Each is another lock: the service knows whether it is free. */
+    /** The resource and its other slots are other locks, so the service is asked whether they are free. */
     @Test
     void whatASlotDoesNotKeepOthersFrom() throws Exception {
         client.withLock("jobs", OPTIONS.slots(2), slot -> {
@@ -375,7 +375,7 @@ class ClientTest {
         assertFalse(lock.tryLock(-1, TimeUnit.SECONDS));
         service.refuse.clear();
         Thread.currentThread().interrupt();
-        lock.lock(); // it is not interruptible
+        lock.lock(); // an interruption does not end it
         assertTrue(Thread.interrupted());
         lock.unlock();
     }
@@ -425,7 +425,7 @@ class ClientTest {
         }
     }
 
-    /** Virtual ones, where Java has them. */
+    /** The threads are virtual if this Java has virtual threads. */
     @Test
     void manyThreads() throws Exception {
         ExecutorService threads;

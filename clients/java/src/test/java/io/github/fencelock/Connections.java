@@ -11,11 +11,11 @@ import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 
-/** A server that grants every acquire but those of "held", which it leaves without a response, and sees when connections end. */
+/** A server that grants every acquire, except that it never responds to those of "held". It notes when connections end. */
 final class Connections implements AutoCloseable {
     private static final String LEASE = "{\"lease_id\":\"id\",\"resource\":\"a\",\"fencing_token\":1,\"ttl_ms\":60000,\"validity_ms\":60000,\"waited_ms\":0}";
 
-    /** One for each acquire of "held" that has arrived. */
+    /** An element for each acquire of "held" that has arrived. */
     final BlockingQueue<String> held = new LinkedBlockingQueue<>();
     private final BlockingQueue<Socket> begun = new LinkedBlockingQueue<>();
     private final BlockingQueue<Socket> ended = new LinkedBlockingQueue<>();
@@ -29,7 +29,7 @@ final class Connections implements AutoCloseable {
         return "http://127.0.0.1:" + server.getLocalPort();
     }
 
-    /** Waits until the client has closed all connections, and returns how many those were. */
+    /** Waits until the client has closed all its connections. Returns their number. */
     int awaitEnds() throws InterruptedException {
         int all = begun.size();
         for (int n = 0; n < all; n++) {
@@ -80,7 +80,7 @@ final class Connections implements AutoCloseable {
         }
     }
 
-    /** Reads what follows the first line of a request. */
+    /** Reads the rest of a request after its first line. */
     private static String body(BufferedReader in) throws IOException {
         int length = 0;
         for (String line = in.readLine(); line != null && !line.isEmpty(); line = in.readLine()) {

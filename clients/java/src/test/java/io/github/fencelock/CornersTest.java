@@ -22,7 +22,7 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** What a program does around the client: it interrupts threads, its callbacks throw, it closes the client. */
+/** The client in a program that interrupts its threads, has callbacks that throw, or closes the client. */
 @Timeout(120)
 class CornersTest {
     private static final LockOptions OPTIONS = LockOptions.defaults();
@@ -46,7 +46,7 @@ class CornersTest {
 
     // The contract of java.util.concurrent.locks.Lock, sentence by sentence.
 
-    /** "tryLock() acquires the lock if it is available": an interruption is no matter, and stays. */
+    /** "tryLock() acquires the lock if it is available": it ignores an interruption, and the thread's flag stays set. */
     @Test
     void tryLockOfAnInterruptedThread() {
         LeaseLock lock = client.asLock("a", OPTIONS);
@@ -60,7 +60,7 @@ class CornersTest {
         assertTrue(Thread.interrupted());
     }
 
-    /** "If the current thread has its interrupted status set on entry, InterruptedException is thrown and the status is cleared": also if it holds the lock. */
+    /** "If the current thread has its interrupted status set on entry, InterruptedException is thrown and the status is cleared": even if the thread holds the lock. */
     @Test
     void anInterruptionBeforeReentry() throws Exception {
         LeaseLock lock = client.asLock("a", OPTIONS);
@@ -82,7 +82,7 @@ class CornersTest {
         assertThrows(IllegalMonitorStateException.class, lock::unlock);
     }
 
-    /** Nothing was asked of a server that would have to be given up. */
+    /** An interrupted thread sends no request, so there is nothing to give up. */
     @Test
     void anInterruptionBeforeTheFirst() {
         LeaseLock lock = client.asLock("a", OPTIONS);
@@ -91,7 +91,7 @@ class CornersTest {
         assertEquals(List.of(), service.trace());
     }
 
-    /** lock() is not interruptible: it keeps its place, which a second request would not have. */
+    /** An interruption does not end lock(): it keeps its request and so its place in the queue, and sends no second one. */
     @Test
     void lockIsNotInterruptible() throws Exception {
         service.takes.put("POST /locks", 300);
@@ -110,7 +110,7 @@ class CornersTest {
         assertEquals(List.of("POST /locks", "DELETE /leases/current"), service.trace());
     }
 
-    /** lock() that throws has not lost the interruption. */
+    /** If lock() throws, the thread is still interrupted. */
     @Test
     void aLockThatIsRefusedKeepsTheInterruption() {
         service.refuse.put("POST /locks", new Object[] {403, "forbidden"});
@@ -119,16 +119,16 @@ class CornersTest {
         assertTrue(Thread.interrupted());
     }
 
-    // An interruption by somebody else, while the loss interrupts, too.
+    // An interruption by somebody else, while the loss of the lease interrupts, too.
 
-    /** The work has taken the interruption of the loss: the next one, of a shutdownNow, is not ours to clear. */
+    /** After the work has noticed the interruption by the loss, a second one comes from somebody else (such as shutdownNow): the client must not clear it. */
     @Test
     void anInterruptionAfterThatOfTheLoss() throws Exception {
         service.refuse.put("POST /leases/current/extend", GONE);
         Thread working = Thread.currentThread();
         assertThrows(LeaseLostException.class, () -> client.withLock("a", OPTIONS.ttl(SHORT).interruptOnLoss(), lease -> {
             assertThrows(InterruptedException.class, () -> new CountDownLatch(1).await());
-            LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(200)); // it tidies up
+            LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(200)); // the work cleans up
             working.interrupt();
             return null;
         }));
@@ -150,15 +150,15 @@ class CornersTest {
         assertTrue(Thread.interrupted());
     }
 
-    /** A leader that was interrupted by its executor does not stand again. */
+    /** A leader that its executor has interrupted does not become a candidate again. */
     @Test
     void anInterruptedLeaderEnds() {
         service.refuse.put("POST /leases/current/extend", GONE);
         Thread leading = Thread.currentThread();
         AtomicInteger led = new AtomicInteger();
         assertThrows(InterruptedException.class, () -> client.elect("leader", OPTIONS.ttl(SHORT).interruptOnLoss(), lease -> {
-            if (led.incrementAndGet() == 2) return null; // it stands again, for ever
-            leading.interrupt(); // before the loss
+            if (led.incrementAndGet() == 2) return null; // wrong: it leads again; this ends the test
+            leading.interrupt(); // comes before the loss
             while (!lease.isLost()) Thread.onSpinWait();
             new CountDownLatch(1).await();
             return null;
@@ -166,7 +166,10 @@ class CornersTest {
         assertEquals(1, led.get());
     }
 
-    /** At random instants: each is seen, as an InterruptedException or by the flag. For a second, or as long as the property says, and more than 20 times. */
+    /**
+     * Interruptions at random instants: the thread sees each as an InterruptedException or by its flag. There are more than 20, for a second or for as
+     * long as the property says.
+     */
     @Test
     @Timeout(600)
     void noInterruptionGetsLost() throws Exception {
@@ -231,7 +234,7 @@ class CornersTest {
         throw (X) e;
     }
 
-    /** An Error, and what a supplier in another language of the JVM throws, end a call with a word. */
+    /** An Error, and a checked exception of a supplier in another language of the JVM, end the call and reach its caller. */
     @Test
     void whateverASupplierThrows() throws Exception {
         for (Supplier<? extends Throwable> thrown : List.<Supplier<? extends Throwable>>of(AssertionError::new, () -> new IOException("of the supplier"), IllegalStateException::new)) {
@@ -254,7 +257,7 @@ class CornersTest {
         }
     }
 
-    /** The resource would be locked for nobody. */
+    /** The lease is still released. Otherwise the resource would stay locked although nobody uses it. */
     @Test
     void aSupplierThatFailsAtTheRelease() throws Exception {
         try (FencelockClient other = throwingFrom(2, 1, IllegalStateException::new).build()) {
@@ -315,7 +318,7 @@ class CornersTest {
         CountDownLatch began = new CountDownLatch(1);
         FutureTask<Object> deaf = new FutureTask<>(() -> client.withLock("b", OPTIONS, lease -> {
             began.countDown();
-            service.await("DELETE /leases/current"); // it looks at nothing before its lease is released
+            service.await("DELETE /leases/current"); // the work does not look at its lease before close releases it
             service.await("DELETE /leases/current");
             return null;
         }));

@@ -15,12 +15,12 @@ import javax.sql.DataSource;
 final class Databases {
     private Databases() {}
 
-    /** A URL as JDBC has it: DATABASE_URL's, or MARIADB_URL's. */
+    /** The database whose URL is in an environment variable: DATABASE_URL or MARIADB_URL. */
     static DataSource of(String variable) {
         return of(variable, -1);
     }
 
-    /** The same at another port of this machine, if it is not negative. */
+    /** The same database through another port of this machine, unless the port is negative. */
     static DataSource of(String variable, int port) {
         URI url = URI.create(System.getenv(variable));
         String kind = url.getScheme().startsWith("postgres") ? "postgresql" : "mariadb";
@@ -29,7 +29,7 @@ final class Databases {
         return new Plain("jdbc:" + kind + "://" + host + url.getPath(), user[0], user.length > 1 ? user[1] : "");
     }
 
-    /** A lease of the resources with their tokens. */
+    /** A lease of the resources with these tokens. It is valid for so many milliseconds. */
     static Lease lease(long validity, Map<String, Long> tokens) {
         return lease(validity, 60_000, tokens);
     }
@@ -44,7 +44,7 @@ final class Databases {
         return lease(60_000, Map.of(resource, token));
     }
 
-    /** A connection for each caller. */
+    /** Gives each caller a new connection. */
     private record Plain(String url, String user, String password) implements DataSource {
         @Override
         public Connection getConnection() throws SQLException {

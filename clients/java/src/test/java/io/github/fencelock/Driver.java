@@ -22,7 +22,7 @@ import java.util.logging.Logger;
 final class Driver {
     private static final Logger LOG = Logger.getLogger("io.github.fencelock"); // what callbacks raise is logged
 
-    /** What a callback of the set-up raises. */
+    /** The exception that a callback of the set-up raises. */
     private static final class Raised extends RuntimeException {
         Raised(String callback) {
             super("an exception of " + callback);
@@ -30,8 +30,8 @@ final class Driver {
     }
 
     private final FencelockClient client;
-    private final Runnable onLost; // what the set-up's callback of the name does
-    private Lease lease; // of the last acquire; null if it failed
+    private final Runnable onLost; // the set-up's callback on_lost
+    private Lease lease; // the lease of the last acquire; null if it failed
 
     private Driver(Map<String, Object> setup) {
         ClientBuilder settings = FencelockClient.builder(Json.text(setup, "servers")).timeout(milliseconds(setup, "timeout_ms")).patience(milliseconds(setup, "patience_ms"));
@@ -44,7 +44,7 @@ final class Driver {
         client = settings.build();
     }
 
-    /** A callback of which some calls raise, as the set-up says; empty if it says nothing of the callback. */
+    /** A callback whose calls raise as the set-up says; empty if the set-up has nothing for this callback. */
     private static Optional<Runnable> broken(Map<String, Object> setup, String callback) {
         return Json.objects(setup, "raises").stream().filter(each -> Json.text(each, "callback").equals(callback)).findFirst().map(raise -> {
             AtomicLong calls = new AtomicLong();
@@ -70,7 +70,7 @@ final class Driver {
                 say(driver.obey(order));
             }
         }
-        System.exit(0); // what was given up may still be under way
+        System.exit(0); // requests that were given up may still be under way
     }
 
     private static Map<String, Object> parse(String line) {
@@ -115,12 +115,12 @@ final class Driver {
             return failure(e);
         } finally {
             timer.cancel();
-            Thread.interrupted(); // a second interruption is of this order, or of none
+            Thread.interrupted(); // clears a second interruption of this order, which must not reach the next
         }
     }
 
     private Map<String, Object> obeyed(Map<String, Object> order) throws Exception {
-        if (order.containsKey("deadline_ms")) return Map.of("result", "unsupported"); // the wait is what bounds a call
+        if (order.containsKey("deadline_ms")) return Map.of("result", "unsupported"); // in Java only the wait bounds a call
         return switch (Json.text(order, "do")) {
             case "acquire" -> acquire(order);
             case "release" -> release();
@@ -153,7 +153,7 @@ final class Driver {
         return Map.of("result", "released");
     }
 
-    /** Takes what it holds again, and another resource with it. */
+    /** Inside the work of a resource, acquires the same resource together with another one. */
     private Map<String, Object> inside(Map<String, Object> order) throws InterruptedException {
         String resource = Json.text(order, "resource");
         LockOptions options = LockOptions.defaults();
@@ -198,12 +198,12 @@ final class Driver {
                 return null;
             });
         } finally {
-            closing.join(); // ends at once if it was not started
+            closing.join(); // returns at once if the thread was not started
         }
         return Map.of("result", "worked");
     }
 
-    /** Works for so long, or until the lease is lost. */
+    /** Works for as long as the order says, or until the lease is lost. */
     private void term(Lease lease, Map<String, Object> order) throws Exception {
         say(Map.of("event", "began"));
         if (Boolean.TRUE.equals(order.get("on_lost"))) {
@@ -221,7 +221,7 @@ final class Driver {
                 say(Map.of("event", "notified"));
             }
         } catch (TimeoutException e) {
-            // The work is done.
+            // The work has ended without a loss.
         } finally {
             say(Map.of("event", "ended"));
         }

@@ -31,7 +31,7 @@ final class Faults {
 
     public static void main(String[] args) throws Exception {
         SocketChannel.open().close();
-        int before = sockets(); // the runtime keeps one, by which it closes others
+        int before = sockets(); // the runtime keeps one socket, which it needs to close others
         int deposits = Integer.parseInt(args[1]);
         Duration ttl = Duration.ofMillis(Long.parseLong(args[2]));
         Starved starved = new Starved();
@@ -109,7 +109,7 @@ final class Faults {
     private static void deposit(FencelockClient client, Connection connection, Duration ttl, Starved starved) throws InterruptedException, SQLException {
         int account = 1 + ThreadLocalRandom.current().nextInt(ACCOUNTS);
         String id = ProcessHandle.current().pid() + "-" + UUID.randomUUID();
-        boolean interrupts = one(true, false); // it learns of the loss by an interruption, or by looks
+        boolean interrupts = one(true, false); // whether a loss interrupts the work, or the work checks its lease
         Duration wait = Duration.ofSeconds(one(0, 5, 20));
         LockOptions options = LockOptions.defaults().ttl(ttl).waitAtMost(wait);
         long due = System.nanoTime() + wait.toNanos();
@@ -152,7 +152,7 @@ final class Faults {
         }
     }
 
-    /** Says that the call for a lease has ended, which was due. */
+    /** Reports how late the call for a lease has ended, which was due at {@code due}. */
     private static void called(long due, Starved starved) {
         long now = System.nanoTime();
         say(Map.of("call", List.of((now - due) / 1e9, starved.within(due, now))));
@@ -176,7 +176,7 @@ final class Faults {
         }
     }
 
-    /** The client's threads, which end some seconds after their last work, and its sockets once they are collected, as Java before 21 needs. */
+    /** Counts the client's threads and sockets that are left. Threads end some seconds after their last task; before Java 21 sockets end only by garbage collection. */
     private static Map<String, Integer> leaks(int before) throws Exception {
         long end = System.nanoTime() + Duration.ofSeconds(25).toNanos();
         while (true) {
@@ -195,14 +195,14 @@ final class Faults {
                 try {
                     if (Files.readSymbolicLink(file).toString().startsWith("socket")) n++;
                 } catch (IOException e) {
-                    // It was the folder's own.
+                    // The descriptor of this listing, which is closed by now.
                 }
             }
         }
         return n;
     }
 
-    /** For how long threads of this process were ready to run and got no processor, as the kernel counts it. */
+    /** Measures for how long threads of this process were ready to run and got no processor, as the kernel counts it. */
     private static final class Starved {
         private record Piece(long from, long to, double delayed) {}
 
@@ -217,7 +217,7 @@ final class Faults {
                     try {
                         delays.put(task.toString(), Long.parseLong(Files.readString(task.resolve("schedstat")).split(" ")[1]));
                     } catch (IOException e) {
-                        // It has ended.
+                        // The thread has ended.
                     }
                 }
             } catch (IOException e) {
@@ -244,7 +244,7 @@ final class Faults {
             }
         }
 
-        /** Of the time between the two, in seconds. */
+        /** The most seconds for which a thread can have been delayed between two times. */
         synchronized double within(long from, long to) {
             look();
             double sum = 0;

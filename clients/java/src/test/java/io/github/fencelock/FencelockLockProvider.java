@@ -11,14 +11,14 @@ import net.javacrumbs.shedlock.core.SimpleLock;
 /**
  * A LockProvider of ShedLock over fencelock, to copy.
  *
- * <p>The lease is kept alive by a short TTL, so that a node that dies frees the task within that, and not within
- * lockAtMostFor; this process ends it at lockAtMostFor. The service keeps lockAtLeastFor, also when the node dies; the one of an
- * extension is kept by this process. In the task {@link #current} has the token.
+ * <p>The lease has a short TTL and is kept alive, so that a node that dies frees the task within the TTL, and not only after
+ * lockAtMostFor. This process ends the lease at lockAtMostFor. The service enforces lockAtLeastFor, even if the node dies; this
+ * process enforces that of an extension. Inside the task, {@link #current} has the lease with its token.
  */
 public final class FencelockLockProvider implements LockProvider {
     private static final Duration TTL = Duration.ofSeconds(30);
-    private static final Duration SHORTEST_TTL = Duration.ofSeconds(2); // a busy machine has to extend it in time
-    private static final Duration PATIENCE = Duration.ofSeconds(15); // a task that is due during a restart of the service still runs
+    private static final Duration SHORTEST_TTL = Duration.ofSeconds(2); // with a shorter one a busy machine might not extend it in time
+    private static final Duration PATIENCE = Duration.ofSeconds(15); // so that a task which is due during a restart of the service still runs
 
     private static final ThreadLocal<Task> CURRENT = new ThreadLocal<>();
 
@@ -41,7 +41,7 @@ public final class FencelockLockProvider implements LockProvider {
             return lease.map(granted -> {
                 Task task = new Task(granted);
                 CURRENT.set(task);
-                return new Held(task, atMost, Duration.ZERO); // the service keeps lockAtLeastFor
+                return new Held(task, atMost, Duration.ZERO); // the service enforces lockAtLeastFor
             });
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
@@ -49,7 +49,7 @@ public final class FencelockLockProvider implements LockProvider {
         }
     }
 
-    /** The minimum hold is at most the TTL. */
+    /** The TTL is at least lockAtLeastFor, because the service allows no longer minimum hold. */
     private static LockOptions options(Duration atMost, Duration atLeast) {
         Duration ttl = longer(SHORTEST_TTL, TTL.compareTo(atMost) < 0 ? TTL : atMost);
         return LockOptions.defaults().ttl(longer(ttl, atLeast)).minHold(atLeast).patience(PATIENCE);
@@ -63,7 +63,7 @@ public final class FencelockLockProvider implements LockProvider {
         CompletableFuture.delayedExecutor(pause.toNanos(), TimeUnit.NANOSECONDS).execute(task);
     }
 
-    /** What a lock, and the locks that extend it, have in common. */
+    /** The state that a lock shares with the locks that extend it. */
     private static final class Task {
         private final Lease lease;
         private volatile boolean unlocked;
@@ -72,7 +72,7 @@ public final class FencelockLockProvider implements LockProvider {
             this.lease = lease;
         }
 
-        /** Asks the service; if no server responds, the lease is held for as long as it is valid. */
+        /** Asks the service whether the lease is held. If no server responds, the lease counts as held for as long as it is valid. */
         boolean isHeld() {
             try {
                 lease.extend();
@@ -81,28 +81,28 @@ public final class FencelockLockProvider implements LockProvider {
             } catch (InterruptedException e) {
                 Thread.currentThread().interrupt();
             } catch (UnavailableException e) {
-                // It is kept alive.
+                // The keep-alive goes on trying.
             }
             return !lease.isLost();
         }
 
-        /** A lease that has ended before is ended without a word, as in ShedLock. */
+        /** Ends the lease. If it has ended before, that is no error, as in ShedLock. */
         void end() {
             try {
                 lease.close();
             } catch (LeaseLostException e) {
-                // It is free.
+                // The lease has ended already.
             }
         }
     }
 
-    /** Any thread may unlock or extend it, once. */
+    /** A lock that any thread may unlock or extend, once. */
     private static final class Held implements SimpleLock {
         private final Task task;
         private final long begun = System.nanoTime();
         private final Duration atMost;
         private final Duration atLeast;
-        private boolean used; // unlocked or extended
+        private boolean used; // it was unlocked or extended
 
         Held(Task task, Duration atMost, Duration atLeast) {
             this.task = task;

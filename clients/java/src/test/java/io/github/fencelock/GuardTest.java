@@ -43,7 +43,7 @@ class GuardTest {
             super(Databases.of("MARIADB_URL"), "SELECT fencing_claim(?, ?)");
         }
 
-        /** There a claim counts until another connection claims. */
+        /** In MariaDB a claim counts until another connection claims, unless it is removed. */
         @Test
         void aClaimDoesNotOutliveItsTransaction() throws Exception {
             try (Connection connection = source.getConnection()) {
@@ -55,7 +55,7 @@ class GuardTest {
             }
         }
 
-        /** Nor does it after a rollback; and the limit of an idle transaction is the session's again. */
+        /** A claim does not outlive a rollback either, and the session has its own limit of idle transactions again. */
         @Test
         void aTransactionLeavesNothingInItsConnection() throws Exception {
             try (Connection connection = source.getConnection(); Statement statement = connection.createStatement()) {
@@ -79,7 +79,7 @@ class GuardTest {
             }
         }
 
-        /** It is paused before each of its packets in turn, from the limit to the end. */
+        /** The holder is paused before each of its packets in turn, from the one that sets the limit to the last. */
         @Test
         @Tag("long")
         void aHolderThatIsPausedBeforeAnyPacketKeepsNoSuccessorFromItsRows() throws Exception {
@@ -111,7 +111,7 @@ class GuardTest {
             }
         }
 
-        /** A pool's connection that is only closed would be its next user's, with the claim. */
+        /** A pool would give a connection that is only closed to its next user, who would then have the claim. */
         @Test
         void aConnectionThatCannotForgetIsAborted() throws Exception {
             try (Connection real = source.getConnection()) {
@@ -136,7 +136,7 @@ class GuardTest {
     }
 
     abstract static class Guards {
-        private static final int BASE = 100; // the first account is README.md's
+        private static final int BASE = 100; // the test of README.md uses the first account
 
         final DataSource source;
         private final String claim;
@@ -279,7 +279,7 @@ class GuardTest {
             }
         }
 
-        /** Which is before the end of its validity. */
+        /** The lease counts as lost before its validity ends, by its margin. */
         @Test
         void aClaimWaitsUntilItsLeaseCountsAsLost() throws Exception {
             LockOptions options = LockOptions.defaults().ttl(Duration.ofSeconds(4)).margin(Duration.ofSeconds(2));
@@ -295,7 +295,7 @@ class GuardTest {
             }
         }
 
-        /** The database ends its session after the TTL of a second; its lease here is valid for longer, and so would its row be locked. */
+        /** The database ends the holder's session after the TTL of a second. The lease in this test is valid for longer: without that end the row would stay locked as long. */
         @Test
         void aHolderThatIsPausedInItsTransactionKeepsNoSuccessorFromItsRows() throws Exception {
             CountDownLatch paused = new CountDownLatch(1);

@@ -17,10 +17,10 @@ import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** The queue before a server's connections. */
+/** The queue of requests that wait for a connection to a server. */
 @Timeout(60)
 class LaneTest {
-    private final Queue<Runnable> pool = new ArrayDeque<>(); // what the pool was given
+    private final Queue<Runnable> pool = new ArrayDeque<>(); // the tasks that the pool was given
     private final List<String> ran = new ArrayList<>();
 
     @Test
@@ -48,7 +48,7 @@ class LaneTest {
         assertFalse(lane.isCrowded());
     }
 
-    /** A turn that ends while none queues is free for the next, and no more than that one. */
+    /** A turn that ends while no request waits is free for exactly one later request. */
     @Test
     void anEndedTurnIsFreeOnce() {
         Lane lane = new Lane(1, pool::add);
@@ -83,7 +83,7 @@ class LaneTest {
         assertEquals(List.of("free"), ran);
     }
 
-    /** Calls that fill every other connection do not keep an extend from its own. */
+    /** Calls that use all other connections do not delay an extend, which has connections of its own. */
     @Test
     void anExtendPassesABurst() throws Exception {
         Transport transport = new Transport(Transport.tls(List.of()));
@@ -103,7 +103,7 @@ class LaneTest {
         }
     }
 
-    /** A call whose time is over before it has a turn ends, and takes none from the others. */
+    /** A call whose time is over before it gets its turn throws UnavailableException, and its turn is still there for other calls. */
     @Test
     void aCallThatGivesUpInTheQueue() throws Exception {
         try (Service service = new Service(); FencelockClient client = FencelockClient.of(service.url())) {

@@ -17,10 +17,10 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** A resource as a java.util.concurrent.locks.Lock; its interruptions are in CornersTest. */
+/** A resource as a java.util.concurrent.locks.Lock. CornersTest tests its interruptions. */
 @Timeout(60)
 class LeaseLockTest {
-    /** A call that does not wait has time on a busy machine. */
+    /** The patience gives a call that does not wait enough time on a busy machine. */
     private static final LockOptions OPTIONS = LockOptions.defaults().patience(Duration.ofSeconds(30));
 
     private Service service;
@@ -55,7 +55,7 @@ class LeaseLockTest {
         lock.unlock();
     }
 
-    /** It asks the service, as another process does. */
+    /** Another thread asks the service for a lease of its own, as another process does. */
     @Test
     void anotherThreadDoesNotReenter() throws Exception {
         LeaseLock lock = client.asLock("a");
@@ -72,7 +72,7 @@ class LeaseLockTest {
         assertEquals(List.of("POST /locks", "POST /locks", "DELETE /leases/current", "DELETE /leases/current"), service.trace());
     }
 
-    /** Two Lock objects of one resource are one lock, as for processes. */
+    /** Two Lock objects of one resource are the same lock. */
     @Test
     void anotherLockOfTheResourceReenters() {
         LeaseLock one = client.asLock("a");
@@ -87,7 +87,7 @@ class LeaseLockTest {
         assertEquals(List.of("POST /locks", "DELETE /leases/current"), service.trace());
     }
 
-    /** Each method waits as java.util.concurrent says, whatever wait the options have. */
+    /** Each method waits as java.util.concurrent specifies, whatever wait the options have. */
     @Test
     void theWaitOfTheOptionsDoesNotCount() throws Exception {
         LeaseLock lock = client.asLock("a", OPTIONS.waitAtMost(Duration.ofHours(1)));
@@ -103,7 +103,7 @@ class LeaseLockTest {
         assertTrue(waits.get(2) > Duration.ofMinutes(9).toMillis(), waits.toString());
     }
 
-    /** The lock is not held then: its lease has ended. */
+    /** After the loss the thread cannot enter the lock again until it has left it, because the lease has ended. */
     @Test
     void aReentryAfterTheLoss() throws Exception {
         service.refuse.put("POST /leases/current/extend", new Object[] {404, "lease-not-held"});

@@ -4,7 +4,7 @@ import io.micrometer.core.instrument.MeterRegistry;
 import java.time.Duration;
 import org.slf4j.Logger;
 
-/** Meters of Micrometer and lines of SLF4J for a client, to copy: {@code FencelockClient.builder(url).observer(new LockMetrics(registry, logger))}. */
+/** An observer to copy that feeds Micrometer's meters and an SLF4J logger: {@code FencelockClient.builder(url).observer(new LockMetrics(registry, logger))}. */
 public final class LockMetrics implements LockObserver {
     private final MeterRegistry meters;
     private final Logger log;

@@ -25,12 +25,12 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.slf4j.Logger;
 
-/** What a client says of itself: to observers, and as its health. */
+/** What a client reports about itself: to its observers, and as its health. */
 @Timeout(60)
 class ObserverTest {
     private static final LockOptions OPTIONS = LockOptions.defaults();
     private static final Duration SHORT = Duration.ofMillis(1500);
-    private static final Duration PATIENT = Duration.ofSeconds(30); // a busy machine responds before
+    private static final Duration PATIENT = Duration.ofSeconds(30); // even a busy machine responds in this time
 
     private static final java.util.logging.Logger LOG = java.util.logging.Logger.getLogger("io.github.fencelock");
 
@@ -38,7 +38,7 @@ class ObserverTest {
     private FencelockClient client;
     private final BlockingQueue<String> heard = new LinkedBlockingQueue<>();
 
-    /** Notes all that it hears, and throws. */
+    /** An observer that notes each report, and then throws. */
     private final class Notes implements LockObserver {
         private void note(String what) {
             heard.add(what);
@@ -72,7 +72,7 @@ class ObserverTest {
 
         @Override
         public void retried(Retry retry) {
-            if (retry.error().status() != 503) return; // this machine is busy
+            if (retry.error().status() != 503) return; // a busy machine was late; the test did not cause this retry
             service.refuse.clear();
             note("retried " + retry.tries());
         }
@@ -80,7 +80,7 @@ class ObserverTest {
 
     @BeforeEach
     void start() throws IOException {
-        LOG.setLevel(Level.OFF); // what observers throw is logged
+        LOG.setLevel(Level.OFF); // the client logs the exceptions of observers
         service = new Service();
         client = FencelockClient.builder(service.url()).timeout(PATIENT).observer(new Notes()).build();
     }
@@ -142,14 +142,14 @@ class ObserverTest {
         assertHeard("acquiring a", "retried 1", "granted 1", "released 1");
     }
 
-    /** What another process acquired is neither granted here nor ended. */
+    /** Observers are not told of a lease that another process acquired, neither of a grant nor of its end. */
     @Test
     void aLeaseOfAnotherProcess() throws Exception {
         client.lease("secret-id").release();
         assertHeard();
     }
 
-    /** The observer that README.md gives to copy. */
+    /** The observer that README.md shows to copy. */
     @Test
     void meters() throws Exception {
         MeterRegistry meters = new MeterRegistry();

@@ -9,7 +9,10 @@ import java.net.Socket;
 import java.nio.charset.StandardCharsets;
 import java.util.concurrent.Callable;
 
-/** A way to MariaDB for one connection, whose holder is paused before the server gets its packet number n from the one that limits its idle time. */
+/**
+ * A proxy to MariaDB for one connection. It holds back the client's n-th packet, counted from the one that limits the idle time, as if the holder were
+ * paused there.
+ */
 final class Pause implements AutoCloseable {
     private final ServerSocket listener = new ServerSocket(0, 1, InetAddress.getLoopbackAddress());
     private final Thread thread;
@@ -19,7 +22,7 @@ final class Pause implements AutoCloseable {
     private String packet;
     private Exception error;
 
-    /** Runs meanwhile in the pause. */
+    /** {@code meanwhile} runs during the pause. */
     Pause(String host, int port, int n, Callable<?> meanwhile) throws IOException {
         this.left = n;
         this.meanwhile = meanwhile;
@@ -30,7 +33,7 @@ final class Pause implements AutoCloseable {
                 carry(holder, server, true);
                 back.join();
             } catch (IOException | InterruptedException e) {
-                // nothing has connected
+                // No client has connected.
             }
         });
         thread.start();
@@ -40,7 +43,7 @@ final class Pause implements AutoCloseable {
         return listener.getLocalPort();
     }
 
-    /** The packet that the server got late, null if there were less; closes the way. */
+    /** Closes the proxy, and returns the packet that it held back; null if there were fewer packets. */
     String packet() throws Exception {
         close();
         if (error != null) throw new AssertionError("before " + packet, error);
@@ -68,7 +71,7 @@ final class Pause implements AutoCloseable {
             }
             to.shutdownOutput();
         } catch (IOException e) {
-            // the other side is gone
+            // The other side has closed the connection.
         }
     }
 

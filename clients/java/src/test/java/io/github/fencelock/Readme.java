@@ -5,7 +5,7 @@ import java.sql.PreparedStatement;
 import java.sql.ResultSet;
 import java.sql.SQLException;
 
-/** What the Java of README.md, which the Go test puts into a program, leaves to the reader. */
+/** The methods that the Java code of README.md leaves to the reader. The Go test makes a program of that code. */
 class Readme {
     static long select(Connection connection, String sql) throws SQLException {
         try (PreparedStatement query = connection.prepareStatement(sql); ResultSet result = query.executeQuery()) {

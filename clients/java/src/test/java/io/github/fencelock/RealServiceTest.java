@@ -26,7 +26,7 @@ import org.junit.jupiter.api.Timeout;
 @Timeout(90)
 class RealServiceTest {
     private static final LockOptions OPTIONS = LockOptions.defaults().ttl(Duration.ofSeconds(10));
-    /** Of what is refused: a busy machine has a second more to say so. */
+    /** For an acquire that the service refuses. The wait of a second gives a busy machine time to respond. */
     private static final LockOptions SHORT_WAIT = OPTIONS.waitAtMost(Duration.ofSeconds(1));
 
     private final FencelockClient client = FencelockClient.builder(System.getenv("FENCELOCK_URL")).holder("java").build();

@@ -17,7 +17,7 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.atomic.AtomicInteger;
 
-/** A small lock service in this process, which grants everything unless it is told otherwise. */
+/** A small lock service in this process, which grants everything unless a test sets something else. */
 final class Service implements AutoCloseable {
     record Called(String call, Map<String, Object> body, Map<String, List<String>> headers) {
         String header(String name) {
@@ -27,20 +27,20 @@ final class Service implements AutoCloseable {
 
     final List<Called> calls = new CopyOnWriteArrayList<>();
     final BlockingQueue<String> arrived = new LinkedBlockingQueue<>();
-    /** Method and path to a status and a kind. */
+    /** For a method and path, the status and kind with which the service refuses. */
     final Map<String, Object[]> refuse = new ConcurrentHashMap<>();
-    /** Method and path to what the answer has besides, or instead. */
+    /** For a method and path, fields that are added to the response or replace others. */
     final Map<String, Map<String, Object>> answers = new ConcurrentHashMap<>();
-    /** Method and path of calls that wait until the service is closed. */
+    /** The methods and paths of calls that get no response until the service is closed. */
     final Map<String, Boolean> hold = new ConcurrentHashMap<>();
-    /** Method and path to the milliseconds that the answer takes. */
+    /** For a method and path, the milliseconds that the response takes. */
     final Map<String, Integer> takes = new ConcurrentHashMap<>();
     private final CountDownLatch closed = new CountDownLatch(1);
     private final AtomicInteger tokens = new AtomicInteger();
     private final ExecutorService threads = Executors.newCachedThreadPool();
     private final HttpServer server;
 
-    /** Its queue has room for all callers of a test: Java has 50 places, and who finds none connects seconds later. */
+    /** Its backlog of connections has room for all callers of a test. Java's default is 50, and a caller that finds no room connects only seconds later. */
     Service() throws IOException {
         server = HttpServer.create(new InetSocketAddress("127.0.0.1", 0), 512);
         server.setExecutor(threads);
@@ -56,7 +56,7 @@ final class Service implements AutoCloseable {
         return calls.stream().map(Called::call).toList();
     }
 
-    /** Waits for the next call of that kind. */
+    /** Waits for the next call of this method and path. */
     void await(String call) throws InterruptedException {
         while (!arrived.take().equals(call)) { }
     }
@@ -72,7 +72,7 @@ final class Service implements AutoCloseable {
         byte[] text = exchange.getRequestBody().readAllBytes();
         String call = exchange.getRequestMethod() + " " + exchange.getRequestURI();
         Map<String, Object> body = Json.object(text).orElse(Map.of());
-        boolean holds = hold.containsKey(call); // before the test learns that it has come
+        boolean holds = hold.containsKey(call); // read before the test learns of the call and may change it
         if (!call.equals("GET /healthz")) {
             Map<String, List<String>> headers = new LinkedHashMap<>();
             exchange.getRequestHeaders().forEach((name, values) -> headers.put(name.toLowerCase(), values));

@@ -23,14 +23,14 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
 /**
- * The LockProvider over a real service, FENCELOCK_URL, held to what ShedLock's shedlock-test-support asks of each provider: the properties of its
- * AbstractLockProviderIntegrationTest and AbstractExtensibleLockProviderIntegrationTest, written here since Debian has no jar of it.
+ * Tests the LockProvider over a real service, FENCELOCK_URL, for the properties that ShedLock's shedlock-test-support requires of each provider: those of
+ * AbstractLockProviderIntegrationTest and AbstractExtensibleLockProviderIntegrationTest. They are written again here, because Debian has no jar of it.
  */
 @Timeout(60)
 class ShedLockTest {
     private static final Duration MINUTES = Duration.ofMinutes(5);
     private static final Duration SHORT = Duration.ofSeconds(1);
-    private static final Duration SOON = Duration.ofSeconds(5); // a busy machine extends a lock before
+    private static final Duration SOON = Duration.ofSeconds(5); // even a busy machine extends a lock in this time
 
     private final FencelockClient client = FencelockClient.of(System.getenv("FENCELOCK_URL"));
     private final LockProvider provider = new FencelockLockProvider(client);
@@ -93,7 +93,7 @@ class ShedLockTest {
         }
     }
 
-    /** Also one that is shorter than the shortest TTL. */
+    /** The lock ends at lockAtMostFor even if that is shorter than the shortest TTL. */
     @Test
     void lockAtMostFor() throws Exception {
         SimpleLock lock = lock("at most", Duration.ofMillis(50), Duration.ZERO).orElseThrow();
@@ -115,7 +115,7 @@ class ShedLockTest {
 
     @Test
     void lockAtLeastForKeepsItWithoutThisProcess() throws Exception {
-        String name = "kept " + UUID.randomUUID(); // it stays held
+        String name = "kept " + UUID.randomUUID(); // a new name for each run, because the lock stays held
         lock(name, MINUTES, Duration.ofSeconds(50)).orElseThrow().unlock();
         assertEquals(Optional.empty(), lock(name));
         client.close();
@@ -124,7 +124,7 @@ class ShedLockTest {
         }
     }
 
-    /** Threads that count under one of two locks. */
+    /** Each thread counts under one of two locks. */
     @Test
     void onlyOneAtATime() throws Exception {
         int[] counters = new int[2];
@@ -169,7 +169,7 @@ class ShedLockTest {
 
     // AbstractExtensibleLockProviderIntegrationTest
 
-    /** The other lock shows that the time of the first one has passed. */
+    /** The end of the lock "clock" shows that the first lock would have ended by now without its extension. */
     @Test
     void anExtension() throws Exception {
         SimpleLock lock = lock("extended", SOON, Duration.ZERO).orElseThrow();

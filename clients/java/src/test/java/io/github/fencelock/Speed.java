@@ -14,10 +14,10 @@ import java.util.Map;
 import java.util.UUID;
 
 /**
- * What a pair costs beside a bare loop over java.net.http: Speed URL ROUNDS PAIRS
+ * Compares the cost of a pair (acquire and release) with that of a bare loop over java.net.http: Speed URL ROUNDS PAIRS
  *
  * <p>Rounds alternate, so that a busy machine is busy for both. It prints the medians of the rounds' ratios by
- * the clock and by this process's processor time, as JSON; what is judged is the clock's.
+ * the clock and by this process's processor time, as JSON. The test judges only the ratio by the clock.
  */
 final class Speed {
     private interface Pair {
@@ -27,7 +27,7 @@ final class Speed {
     private record Took(double clock, double processor) {}
 
     private static final LockOptions OPTIONS = LockOptions.defaults().ttl(Duration.ofSeconds(10)).waitAtMost(Duration.ZERO);
-    private static final int WARM_UP = 10; // rounds, until most of it is compiled
+    private static final int WARM_UP = 10; // rounds, after which most of the code is compiled
 
     public static void main(String[] args) throws Exception {
         String url = args[0];
@@ -50,7 +50,7 @@ final class Speed {
         System.out.println(new String(Json.bytes(said(took))));
     }
 
-    /** What a program without a client sends, and what it has to read. */
+    /** The requests of a program without a client, and the responses that it has to read. */
     private static void bare(HttpClient http, String url) throws Exception {
         HttpRequest acquire = HttpRequest.newBuilder(URI.create(url + "/locks")).header("Content-Type", "application/json").header("Idempotency-Key", UUID.randomUUID().toString())
                 .POST(HttpRequest.BodyPublishers.ofByteArray(Json.bytes(Map.of("resource", "speed/bare", "ttl_ms", 10_000)))).build();

@@ -24,7 +24,7 @@ import org.springframework.transaction.support.TransactionTemplate;
 /** The guard in transactions of Spring, on Postgres and MariaDB. */
 @Timeout(60)
 class SpringTest {
-    /** Claims as the first thing in a transaction of Spring. */
+    /** Claims a lease's resources as the first statement of a transaction of Spring. */
     static final class FencedBySpring {
         static void claim(DataSource source, Lease lease) {
             Connection connection = DataSourceUtils.getConnection(source);
@@ -46,7 +46,7 @@ class SpringTest {
         }
     }
 
-    /** What an application writes. */
+    /** The code of an application. */
     interface Accounts {
         long deposit(int id, long amount, Lease lease, LongSupplier more);
     }

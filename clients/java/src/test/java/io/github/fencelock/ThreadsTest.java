@@ -27,7 +27,7 @@ class ThreadsTest {
         try (Service service = new Service(); FencelockClient client = FencelockClient.of(service.url())) {
             List<Lease> leases = new ArrayList<>();
             for (int n = 0; n < 200; n++) leases.add(client.lock("r" + n, OPTIONS.ttl(Duration.ofSeconds(3))));
-            service.hold.put("POST /leases/current/extend", true); // and no extend is answered
+            service.hold.put("POST /leases/current/extend", true); // extends get no response
             for (int n = 0; n < 200; n++) service.await("POST /leases/current/extend");
             long threads = Thread.getAllStackTraces().keySet().stream().filter(t -> t.getName().startsWith("fencelock")).count();
             assertTrue(threads <= 6, threads + " threads");
@@ -40,7 +40,7 @@ class ThreadsTest {
                 .filter(t -> t.getName().startsWith("fencelock") || t.getName().startsWith("HttpClient")).collect(Collectors.toSet());
     }
 
-    /** Also after a call of an interrupted thread, which the HTTP client of older versions of Java counts as under way for ever. */
+    /** Close ends all connections, even after a call of an interrupted thread. The HTTP client of older versions of Java counts such a call as under way for ever. */
     @Test
     void aClosedClientLeavesNoThreadAndNoConnection() throws Exception {
         Set<Thread> others = threadsOfClients();

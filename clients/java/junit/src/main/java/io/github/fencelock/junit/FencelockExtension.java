@@ -6,15 +6,15 @@ import org.junit.jupiter.api.extension.ParameterContext;
 import org.junit.jupiter.api.extension.ParameterResolver;
 
 /**
- * Gives tests that are extended with it a {@link FencelockService}: a server of fencelock, which starts with the first of them
+ * Gives a test a parameter of the type {@link FencelockService}, for a server of fencelock that starts with the first such test
  * and ends after the last. Each test has clients of its own, which are closed after it.
  *
- * <p>The program is the system property {@code fencelock.program}, else the variable {@code FENCELOCK_PROGRAM}, else {@code fencelock} in PATH.
+ * <p>The system property {@code fencelock.program} names the program, else the variable {@code FENCELOCK_PROGRAM} does; else it is {@code fencelock} in PATH.
  */
 public final class FencelockExtension implements ParameterResolver {
     private static final Namespace NAMESPACE = Namespace.create(FencelockExtension.class);
 
-    /** JUnit makes one. */
+    /** Called by JUnit. */
     public FencelockExtension() {}
 
     @Override

@@ -26,13 +26,14 @@ public final class FencelockService implements ExtensionContext.Store.CloseableR
         this.others = client(server);
     }
 
-    /** {@return its address, for a program that is tested} */
+    /** {@return the URL of the service, for a program under test} */
     public String url() {
         return proxy.url();
     }
 
     /**
-     * A client, which is closed after the test. What it then holds ends, also leases of acquire, unless their options name another holder.
+     * Makes a client, which is closed after the test. The leases that it then holds are ended, including those of acquire, unless their options name
+     * another holder.
      *
      * @return a new client
      */
@@ -47,8 +48,8 @@ public final class FencelockService implements ExtensionContext.Store.CloseableR
     }
 
     /**
-     * Ends whatever lease holds the resource, now, as if its time to live had passed. Its holder learns it from its next extension, a third of
-     * the TTL later at most: without a TTL of its own, within half a second.
+     * Ends whatever lease holds the resource now, as if its time to live had passed. Its holder learns of it from its next extension, at most a third of
+     * the TTL later: within half a second, unless the lease has a TTL of its own.
      *
      * @param resource the name of the resource
      * @throws InterruptedException if this thread is interrupted
@@ -57,13 +58,13 @@ public final class FencelockService implements ExtensionContext.Store.CloseableR
         others.breakAny(resource);
     }
 
-    /** Has the server carry out the next request that comes through {@link #url} or a {@link #client}, and loses its response. */
+    /** Lets the server carry out the next request that comes through {@link #url} or a {@link #client}, but loses the response. */
     public void loseNextResponse() {
         proxy.loseNext();
     }
 
     /**
-     * Has another process hold the resource until the lease is closed.
+     * Acquires the resource for another process, which holds it until the lease is closed.
      *
      * @param resource the name of the resource
      * @return its lease
@@ -74,10 +75,10 @@ public final class FencelockService implements ExtensionContext.Store.CloseableR
     }
 
     /**
-     * Waits until so many requests wait for the resource.
+     * Waits until a number of requests wait for the resource.
      *
      * @param resource the name of the resource
-     * @param number how many
+     * @param number the number of requests
      * @throws InterruptedException if this thread is interrupted
      */
     public void awaitWaiters(String resource, int number) throws InterruptedException {
@@ -97,7 +98,7 @@ public final class FencelockService implements ExtensionContext.Store.CloseableR
         try {
             client.breakLock(lock.resource(), lock.holder().orElseThrow().token());
         } catch (RefusedException e) {
-            // It has ended, and another test may hold it.
+            // The lease has ended; another test may hold the resource.
         }
     }
 }

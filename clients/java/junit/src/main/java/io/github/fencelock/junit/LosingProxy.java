@@ -60,7 +60,10 @@ final class LosingProxy implements Closeable {
         }
     }
 
-    /** A client sends its next request after it has read the response to the last, so what it sends is the one whose response is lost. */
+    /**
+     * Carries the bytes of a connection both ways. On a connection a client sends a request only after it has read the response to the last one. So the
+     * next bytes of the service after a request that is to lose its response are that response.
+     */
     private void carry(Socket client) throws IOException {
         open.add(client);
         Socket service = new Socket(server.getHost(), server.getPort());
@@ -76,7 +79,7 @@ final class LosingProxy implements Closeable {
 
     private boolean loses(byte[] request, int length) {
         String begin = new String(request, 0, Math.min(length, 16), StandardCharsets.US_ASCII);
-        if (begin.startsWith("GET /healthz") || begin.startsWith("GET /events")) return false; // a probe and a stream are no calls
+        if (begin.startsWith("GET /healthz") || begin.startsWith("GET /events")) return false; // probes and streams of events, which the client sends by itself
         return toLose.getAndUpdate(n -> Math.max(0, n - 1)) > 0;
     }
 
@@ -84,7 +87,7 @@ final class LosingProxy implements Closeable {
         boolean test(byte[] bytes, int length);
     }
 
-    /** Carries bytes until one side ends, or some may not pass. Both connections are closed then. */
+    /** Carries bytes until one side ends, or {@code passes} stops them. Then it closes both connections. */
     private void pump(Socket from, Socket to, Passes passes) {
         try (from; to) {
             from.setTcpNoDelay(true);

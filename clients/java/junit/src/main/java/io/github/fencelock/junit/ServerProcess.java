@@ -37,7 +37,7 @@ final class ServerProcess implements ExtensionContext.Store.CloseableResource {
             serve.environment().put("FENCELOCK_ADMIN_LISTEN", "127.0.0.1:0");
             serve.environment().put("FENCELOCK_DEFAULT_TTL", "1500ms");
             Process process = serve.start();
-            // It ends with this process, also where JUnit does not come to its end.
+            // Ends the server with this process, even if JUnit does not reach its end.
             Runtime.getRuntime().addShutdownHook(new Thread(process::destroyForcibly));
             return new ServerProcess(process, folder, "http://" + address(process));
         } catch (IOException e) {
@@ -62,7 +62,7 @@ final class ServerProcess implements ExtensionContext.Store.CloseableResource {
         throw new IOException("fencelock has ended:\n" + said);
     }
 
-    /** Reads on, so that the process does not wait for its output. */
+    /** Keeps reading the output, so that the process never blocks on a full pipe. */
     private static void drain(BufferedReader lines) {
         Thread reader = new Thread(() -> lines.lines().forEach(line -> {}), "output of fencelock");
         reader.setDaemon(true);
