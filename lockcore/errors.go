@@ -29,7 +29,8 @@ var (
 	ErrIdempotencyMismatch = errors.New("the idempotency key has the lease of a request with other parameters: use a new key for each acquisition")
 	// ErrWaitTimeout: the wait ended without a grant. See WaitTimeoutError.
 	ErrWaitTimeout = errors.New("the wait ended without a grant")
-	// ErrTooManyWaiters: this server's queue is full (Config.MaxWaiters).
+	// ErrTooManyWaiters: the places in this server's queues are all taken. A Service has no such bound; api counts
+	// them.
 	ErrTooManyWaiters = errors.New("this server already has the maximum number of waiting requests (FENCELOCK_MAX_WAITERS): try again later, or at another server")
 	// ErrStopping: this server is stopping, so no request may wait at it. Use another server.
 	ErrStopping = errors.New("this server is stopping: send the request to another one")

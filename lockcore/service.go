@@ -18,7 +18,7 @@ type Service interface {
 	// Acquire grants a lease or returns why not. It checks the request (Limits.Check) unless that has been
 	// done. It gets its own copy. Errors: a *FieldError for each field out of bounds, *HeldError,
 	// ErrIdempotencyMismatch, ErrTokensExhausted, *QuorumError (safe to repeat). With req.Wait it waits in the
-	// queue for that long, and may also return *WaitTimeoutError, ErrTooManyWaiters and ErrStopping. Without
+	// queue for that long, and may also return *WaitTimeoutError and ErrStopping. Without
 	// it, Acquire never overtakes the queue. With req.Resources it grants all of them or none. After an error
 	// nothing stays granted.
 	Acquire(ctx context.Context, req Request) (Lease, error)

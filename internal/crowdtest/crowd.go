@@ -40,7 +40,7 @@ type Locker struct {
 // Start runs a Locker on a node, and returns when it can grant leases.
 func Start(tb testing.TB, n node.Node) Locker {
 	tb.Helper()
-	l, err := sets.New(sets.Config{NodeTimeout: 20 * time.Second, MaxTTL: time.Hour, DefaultTTL: time.Hour, MaxWaiters: 2 * waiters}, []node.Node{n})
+	l, err := sets.New(sets.Config{NodeTimeout: 20 * time.Second, MaxTTL: time.Hour, DefaultTTL: time.Hour}, []node.Node{n})
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -323,8 +323,6 @@ func (p *Plan) mayEnd(d *completion) bool {
 	switch {
 	case errors.Is(d.err, lockcore.ErrMaxHold):
 		return p.MaxHold && d.verb == "extend"
-	case errors.Is(d.err, lockcore.ErrTooManyWaiters):
-		return p.Options.MaxWaiters > 0 && d.waits
 	case errors.Is(d.err, lockcore.ErrIdempotencyMismatch):
 		return p.Twins // the other twin uses the key for another request
 	}

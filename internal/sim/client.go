@@ -506,7 +506,7 @@ func (d *completion) deliver(w *world) {
 
 // learn updates the client's knowledge from the response.
 func (c *client) learn(d *completion) {
-	if errors.Is(d.err, lockcore.ErrNoQuorum) || errors.Is(d.err, lockcore.ErrHeld) || errors.Is(d.err, lockcore.ErrTooManyWaiters) {
+	if errors.Is(d.err, lockcore.ErrNoQuorum) || errors.Is(d.err, lockcore.ErrHeld) {
 		c.refused++
 	} else {
 		c.refused = 0

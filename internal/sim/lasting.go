@@ -57,11 +57,9 @@ func (c *checker) lasts(d *completion) {
 		d.verb, d.names(), d.parts[0].Token, d.floors[0].believed.from, d.floors[0].believed.until)
 }
 
-// finds checks that a request which repeats another one finds its key's lease at once, even if others wait,
-// and even if its caller is at a limit.
+// finds checks that a request which repeats another one finds its key's lease at once, even if others wait.
 func (c *checker) finds(d *completion) {
-	full := errors.Is(d.err, lockcore.ErrTooManyWaiters) // the server queried no node
-	if d.verb != "acquire" || d.key == "" || errors.Is(d.err, context.Canceled) || full || d.kept() {
+	if d.verb != "acquire" || d.key == "" || errors.Is(d.err, context.Canceled) || d.kept() {
 		return
 	}
 	found := 0

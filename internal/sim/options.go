@@ -11,13 +11,12 @@ import (
 // Options are settings of an operator, and values that depend on how busy a server is. No promise depends on
 // them. The zero value is the behaviour of plans before options existed.
 type Options struct {
-	InFlight   int           // acquires of a server that query the nodes at once; 0: the product's default
-	DownAfter  time.Duration // time limit of a call to a node; 0: the default
-	Page       int           // locks of a page of a survey; 0: 3
-	Batch      int           // maximum number of a server's votes that a node executes in one transaction; 0: each alone
-	Gather     time.Duration // how long a vote waits for others, if there are batches
-	MaxWaiters int           // tickets of a server; 0: the default
-	Poll       time.Duration // wait of one poll, in a request that waits as a series of polls; 0: a second or two
+	InFlight  int           // acquires of a server that query the nodes at once; 0: the product's default
+	DownAfter time.Duration // time limit of a call to a node; 0: the default
+	Page      int           // locks of a page of a survey; 0: 3
+	Batch     int           // maximum number of a server's votes that a node executes in one transaction; 0: each alone
+	Gather    time.Duration // how long a vote waits for others, if there are batches
+	Poll      time.Duration // wait of one poll, in a request that waits as a series of polls; 0: a second or two
 }
 
 // usualPage is small, so that there are several pages.
@@ -35,7 +34,7 @@ func (p *Plan) DrawOptions() {
 		DownAfter: pick(rng, 0, 2*p.NodeTimeout, 10*p.NodeTimeout),
 		Batch:     pick(rng, 0, 2, 7, 256), Gather: between(rng, 10*time.Microsecond, min(time.Millisecond, p.NodeTimeout/10)),
 	}
-	p.Options.MaxWaiters, p.Options.Poll = pick(rng, 0, 0, 3, 8), pick(rng, 0, 300*time.Millisecond, 5*time.Second)
+	p.Options.Poll = pick(rng, 0, 300*time.Millisecond, 5*time.Second)
 	if rng.IntN(3) == 0 { // counters expire, and read as the high-water mark
 		p.CounterTTL = 4 * p.MaxTTL
 	}

@@ -107,8 +107,7 @@ func (s *server) config() sets.Config {
 	return sets.Config{
 		MaxTTL: slower.own(p.MaxTTL), NodeTimeout: slower.own(p.NodeTimeout), WatchInterval: p.Watch, MaxHold: 0,
 		NodeDownAfter: slower.own(p.Options.DownAfter), MaxInFlight: p.Options.InFlight,
-		MaxWaiters: p.Options.MaxWaiters,
-		New:        p.New, Force: p.Mutant.force, Violated: s.w.invariants.violated,
+		New: p.New, Force: p.Mutant.force, Violated: s.w.invariants.violated,
 		Entropy: func(set int) io.Reader {
 			return &entropy{from: rand.NewChaCha8(seedOf(p.Seed, uint64(s.id), uint64(s.epoch), uint64(set)))}
 		},

@@ -30,8 +30,8 @@ const (
 )
 
 // Acquire grants a lease of the resource or of one of its slots, at once or after waiting in its queue.
-// Errors: *HeldError, *WaitTimeoutError, ErrIdempotencyMismatch, ErrTokensExhausted, ErrTooManyWaiters,
-// ErrStopping, *QuorumError. After an error it retracts the nodes' grants in the background.
+// Errors: *HeldError, *WaitTimeoutError, ErrIdempotencyMismatch, ErrTokensExhausted, ErrStopping,
+// *QuorumError. After an error it retracts the nodes' grants in the background.
 // It repeats an attempt a few times if votes split between callers that came at the same time, or if the
 // epoch changed.
 // This function and those that it calls pass requests and leases by pointer. These are large, and a

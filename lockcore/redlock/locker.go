@@ -60,7 +60,7 @@ func New(cfg Config, nodes []node.Node, set Set) (*Locker, error) {
 	l.mapped.Store(&Mapped{Locker: l})
 	l.members = membership.New(membership.Config{Config: cfg, Maps: set.Maps, Random: l.random, Meters: l.meters, Secrets: l.takeSecrets}, nodes)
 	l.queue = waitqueue.New(waitqueue.Config{
-		Nodes: nodes, NodeTimeout: cfg.NodeTimeout, MaxWaiters: cfg.MaxWaiters, Random: l.random, Epoch: l.members.Epoch,
+		Nodes: nodes, NodeTimeout: cfg.NodeTimeout, Random: l.random, Epoch: l.members.Epoch,
 		Map:    func() string { return l.Now().name },
 		Suffix: set.Suffix, Unlisted: cfg.Unlisted,
 		Cleanup: func(i int, op node.Op, until time.Time, submit cleanup.Submit) {

@@ -44,7 +44,6 @@ type Config struct {
 	// unreachable; default 4 times NodeTimeout.
 	NodeDownAfter time.Duration
 	WatchInterval time.Duration // between two observations of a node; default 250ms
-	MaxWaiters    int           // bounds the requests in the queue of this server; default 10000
 	// MaxInFlight bounds the acquires that query the nodes at the same time. Further acquires wait for their
 	// turn. Default 128.
 	MaxInFlight int
@@ -102,7 +101,6 @@ func (c Config) WithDefaults() Config {
 	c.NodeTimeout = cmp.Or(c.NodeTimeout, min(time.Second, c.MaxTTL/10))
 	c.NodeDownAfter = cmp.Or(c.NodeDownAfter, 4*c.NodeTimeout)
 	c.WatchInterval = cmp.Or(c.WatchInterval, 250*time.Millisecond)
-	c.MaxWaiters = cmp.Or(c.MaxWaiters, 10_000)
 	c.MaxInFlight = cmp.Or(c.MaxInFlight, 128)
 	c.Recovery = cmp.Or(c.Recovery, RecoveryAuto)
 	if c.Entropy == nil {
@@ -131,8 +129,6 @@ func (c Config) Validate() error {
 		return fmt.Errorf("MaxHold is %s: 0 for no bound, or at least MaxTTL (%s)", c.MaxHold, c.MaxTTL)
 	case c.NodeTimeout < time.Millisecond || c.NodeTimeout > c.MaxTTL/2:
 		return fmt.Errorf("NodeTimeout is %s: 1ms to half of MaxTTL (%s)", c.NodeTimeout, c.MaxTTL/2)
-	case c.MaxWaiters < 0:
-		return fmt.Errorf("MaxWaiters is %d: at least 1", c.MaxWaiters)
 	case c.MaxInFlight < 0:
 		return fmt.Errorf("MaxInFlight is %d: at least 1", c.MaxInFlight)
 	case c.WatchInterval < time.Millisecond:

@@ -19,7 +19,6 @@ func TestConfigValidationNamesTheField(t *testing.T) {
 		"MaxHold":       {MaxHold: time.Second},
 		"NodeTimeout":   {MaxTTL: time.Second, NodeTimeout: 501 * time.Millisecond},
 		"MaxInFlight":   {MaxInFlight: -1},
-		"MaxWaiters":    {MaxWaiters: -1},
 		"WatchInterval": {WatchInterval: time.Microsecond},
 		"Recovery":      {Recovery: "perhaps"},
 	} {

@@ -49,7 +49,7 @@ type cleaning struct {
 func newCleaning() *cleaning {
 	c := &cleaning{node: &listed{tickets: map[string]bool{}}}
 	c.Queue = New(Config{
-		Nodes: []node.Node{c.node}, NodeTimeout: time.Second, MaxWaiters: 1000, Random: random.Source{Reader: rand.Reader},
+		Nodes: []node.Node{c.node}, NodeTimeout: time.Second, Random: random.Source{Reader: rand.Reader},
 		Epoch: func() node.Epoch { return 1 }, Map: func() string { return "" },
 		Cleanup: func(i int, op node.Op, _ time.Time, through func(*node.Op, int, node.Sink) bool) {
 			submit := func() { through(&op, i, ignored{}) }

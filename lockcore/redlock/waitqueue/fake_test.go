@@ -50,7 +50,7 @@ func (ignored) Deliver(int, node.Reply) {}
 
 func newQueue(nodes ...node.Node) *Queue {
 	return New(Config{
-		Nodes: nodes, NodeTimeout: time.Second, MaxWaiters: 1000, Random: random.Source{Reader: rand.Reader},
+		Nodes: nodes, NodeTimeout: time.Second, Random: random.Source{Reader: rand.Reader},
 		Epoch: func() node.Epoch { return 1 }, Map: func() string { return "" },
 		Cleanup: func(i int, op node.Op, _ time.Time, submit func(*node.Op, int, node.Sink) bool) {
 			submit(&op, i, ignored{})

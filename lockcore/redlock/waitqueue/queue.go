@@ -19,7 +19,6 @@ import (
 type Config struct {
 	Nodes       []node.Node
 	NodeTimeout time.Duration // the time limit of a node for accepting a ticket
-	MaxWaiters  int           // at this server, over all resources
 	Random      random.Source
 	Epoch       func() node.Epoch
 	Map         func() string // returns the name of the map under which tickets are sent
@@ -166,8 +165,8 @@ func drawID(r random.Source) string {
 
 // Enqueue adds a request behind the other requests of this server, and enqueues its ticket on the nodes.
 // The first waiter does not enqueue its ticket, but sends it with its try. Enqueue does not wait for the
-// nodes: a node that missed the ticket gets it after the next heartbeat. Errors: ErrStopping,
-// ErrTooManyWaiters.
+// nodes: a node that missed the ticket gets it after the next heartbeat. The error is ErrStopping. The queue
+// has no bound of its own: its callers count the places (api/places).
 //
 // id, if not "", is derived from an idempotency key. With it, a request that was interrupted and is
 // repeated gets its place back. While a request with the same id waits here, another one gets a place of
@@ -186,8 +185,6 @@ func (q *Queue) Enqueue(resource, holder, id string) (*Waiter, error) {
 	case former != nil && former.resource == resource && former.lingers != nil:
 		q.comesAgain(former)
 		return former, nil
-	case len(q.tickets) >= q.cfg.MaxWaiters:
-		return nil, lockcore.ErrTooManyWaiters
 	}
 	key, keyed := id, id != "" && former == nil
 	if !keyed {

@@ -178,7 +178,6 @@ func (b *Backend) lockerConfig() sets.Config {
 		MaxTTL:      b.cfg.MaxTTL,
 		MaxHold:     b.cfg.MaxHold,
 		NodeTimeout: b.cfg.NodeTimeout,
-		MaxWaiters:  b.cfg.MaxWaiters,
 		Recovery:    settings.Recovery(b.cfg.Recovery),
 		New:         b.cfg.Bootstrap == "new",
 		Logger:      b.opts.Logger,
