@@ -12,6 +12,7 @@ import (
 	"github.com/fencelock/fencelock/api/internal/deadlines"
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/internal/pause"
 	"github.com/fencelock/fencelock/lockcore"
 )
 
@@ -87,18 +88,9 @@ func (h *Hub) Run(ctx context.Context) error {
 			h.budget.Store(idleBudget)
 			h.settle()
 		case <-h.nudged:
-			pause(ctx, gather)
+			pause.For(ctx, gather)
 			h.wake()
 		}
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 }
 

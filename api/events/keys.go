@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/fencelock/fencelock/internal/pause"
 )
 
 // Keys knows the keys that seal lease ids at this server.
@@ -67,13 +69,13 @@ func newKeyWatch(server string, keys Keys, tell func(ctx context.Context, word s
 func (w *keyWatch) run(ctx context.Context) {
 	var wg sync.WaitGroup
 	wg.Go(func() { w.answer(ctx) })
-	for pause(ctx, answerTime); ctx.Err() == nil; { // first, until this server can hear the others
+	for pause.For(ctx, answerTime); ctx.Err() == nil; { // first, until this server can hear the others
 		begun, name := time.Now(), w.keys.LeaseKey()
 		w.say(ctx, keysAsked)
-		pause(ctx, answerTime)
+		pause.For(ctx, answerTime)
 		w.forget(begun)
 		for w.keys.LeaseKey() == name && !w.due(begun) && ctx.Err() == nil {
-			pause(ctx, time.Second)
+			pause.For(ctx, time.Second)
 			w.review() // the file may have more or fewer keys after the first one
 		}
 	}
@@ -94,7 +96,7 @@ func (w *keyWatch) answer(ctx context.Context) {
 			return
 		case <-w.asked:
 		}
-		pause(ctx, answerPause)
+		pause.For(ctx, answerPause)
 		select {
 		case <-w.asked:
 		default:

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/internal/pause"
 	"github.com/fencelock/fencelock/lockcore"
 )
 
@@ -23,7 +24,7 @@ func (h *Hub) WatchNodes(ctx context.Context, status func() lockcore.ClusterStat
 		var states map[string]lockcore.NodeState
 		for ctx.Err() == nil && h.local() {
 			states = h.compare(states, status().Nodes)
-			pause(ctx, watchPause)
+			pause.For(ctx, watchPause)
 		}
 	}
 }

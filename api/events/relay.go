@@ -9,6 +9,7 @@ import (
 
 	"github.com/fencelock/fencelock/api/internal/deadlines"
 	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/internal/pause"
 	"github.com/fencelock/fencelock/lockcore"
 )
 
@@ -133,7 +134,7 @@ func (r *Relay) listenNow(ctx context.Context) {
 	}
 	for ctx.Err() == nil && r.hub.local() {
 		r.tell(ctx, topicListen, r.hub.server)
-		pause(ctx, beaconPause)
+		pause.For(ctx, beaconPause)
 	}
 }
 
@@ -166,7 +167,7 @@ func (r *Relay) sendNow(ctx context.Context, number uint64) uint64 {
 	defer reader.Close()
 	var list []Numbered
 	for ctx.Err() == nil && r.hub.wantedNow() {
-		pause(ctx, batchPause)
+		pause.For(ctx, batchPause)
 		var missed uint64
 		list, missed = reader.own(list[:0])
 		if len(list) == 0 && missed == 0 {

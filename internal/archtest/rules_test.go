@@ -64,7 +64,7 @@ var rules = []rule{
 		why: "who waits for whom, from what any service lists: no node, no HTTP",
 	},
 	{
-		pkg: "lockcore/internal/pause",
+		pkg: "internal/pause",
 		why: "a leaf",
 	},
 	{
@@ -72,11 +72,11 @@ var rules = []rule{
 		why: "texts that only this cluster seals; it knows nothing of who asks or votes",
 	},
 	{
-		pkg: "lockcore/redlock", ours: []string{"lockcore", "lockcore/internal/pause", "lockcore/keyring", "lockcore/node", "fencing"}, never: []string{"net", "net/http", "database/sql"},
+		pkg: "lockcore/redlock", ours: []string{"lockcore", "internal/pause", "lockcore/keyring", "lockcore/node", "fencing"}, never: []string{"net", "net/http", "database/sql"},
 		why: "one quorum: no Redis, no HTTP, so that a simulation can run it as it is",
 	},
 	{
-		pkg: "lockcore/compose", ours: []string{"lockcore", "lockcore/internal/pause", "lockcore/keyring", "lockcore/redlock", "fencing"}, never: []string{"net", "net/http", "database/sql"},
+		pkg: "lockcore/compose", ours: []string{"lockcore", "internal/pause", "lockcore/keyring", "lockcore/redlock", "fencing"}, never: []string{"net", "net/http", "database/sql"},
 		why: "several resources over what locks one; it knows no node and no map of node sets",
 	},
 	{
@@ -92,15 +92,15 @@ var rules = []rule{
 		why: "what an operator chooses, for every layer of the service over nodes; no layer copies it",
 	},
 	{
-		pkg: "lockcore/redlock/membership", ours: []string{"lockcore", "lockcore/node", "lockcore/redlock/quorum", "lockcore/redlock/random", "lockcore/redlock/settings", "lockcore/internal/pause", "fencing"}, never: []string{"net", "net/http", "database/sql"},
+		pkg: "lockcore/redlock/membership", ours: []string{"lockcore", "lockcore/node", "lockcore/redlock/quorum", "lockcore/redlock/random", "lockcore/redlock/settings", "internal/pause", "fencing"}, never: []string{"net", "net/http", "database/sql"},
 		why: "who may vote; it knows nothing of leases",
 	},
 	{
-		pkg: "lockcore/redlock/waitqueue", ours: []string{"lockcore", "lockcore/node", "lockcore/redlock/quorum", "lockcore/redlock/random", "lockcore/internal/pause"}, never: []string{"net", "net/http", "database/sql"},
+		pkg: "lockcore/redlock/waitqueue", ours: []string{"lockcore", "lockcore/node", "lockcore/redlock/quorum", "lockcore/redlock/random", "internal/pause"}, never: []string{"net", "net/http", "database/sql"},
 		why: "tickets, and whose place is first; it acquires nothing",
 	},
 	{
-		pkg: "lockcore/redlock/cleanup", ours: []string{"lockcore/node", "lockcore/internal/pause"}, never: []string{"net", "net/http", "database/sql"},
+		pkg: "lockcore/redlock/cleanup", ours: []string{"lockcore/node", "internal/pause"}, never: []string{"net", "net/http", "database/sql"},
 		why: "sends what ends a vote, a lock or a ticket until a node has answered; which, its callers decide",
 	},
 	{
@@ -136,27 +136,27 @@ var rules = []rule{
 		why: "what Stores have in common that keep their rows as a log",
 	},
 	{
-		pkg: "storage/optimistic", ours: []string{"lockcore/node", "lockcore/replica", "storage/overlay", "storage/rowlog"}, others: true,
+		pkg: "storage/optimistic", ours: []string{"internal/pause", "lockcore/node", "lockcore/replica", "storage/overlay", "storage/rowlog"}, others: true,
 		why: "what Stores have in common whose service has no transactions that read",
 	},
 	{
-		pkg: "storage/pgstore", ours: []string{"lockcore/node", "lockcore/replica", "storage/overlay", "migrations"}, others: true,
+		pkg: "storage/pgstore", ours: []string{"internal/pause", "lockcore/node", "lockcore/replica", "storage/overlay", "migrations"}, others: true,
 		why: "a Store of the replica",
 	},
 	{
-		pkg: "storage/redisnode", ours: []string{"lockcore", "lockcore/node", "fencing", "internal/pemfile"}, others: true,
+		pkg: "storage/redisnode", ours: []string{"internal/pause", "lockcore", "lockcore/node", "fencing", "internal/pemfile"}, others: true,
 		why: "a node",
 	},
 	{
-		pkg: "storage/etcdstore", ours: []string{"lockcore/node", "lockcore/replica", "storage/optimistic", "storage/rowlog", "internal/pemfile"}, others: true,
+		pkg: "storage/etcdstore", ours: []string{"internal/pause", "lockcore/node", "lockcore/replica", "storage/optimistic", "storage/rowlog", "internal/pemfile"}, others: true,
 		why: "a Store of the replica",
 	},
 	{
-		pkg: "storage/zkstore", ours: []string{"lockcore/replica", "storage/optimistic", "storage/rowlog"}, others: true,
+		pkg: "storage/zkstore", ours: []string{"internal/pause", "lockcore/replica", "storage/optimistic", "storage/rowlog"}, others: true,
 		why: "a Store of the replica",
 	},
 	{
-		pkg: "api", ours: []string{"lockcore", "lockcore/blocked", "fencing", "api/wire"}, others: true,
+		pkg: "api", ours: []string{"internal/pause", "lockcore", "lockcore/blocked", "fencing", "api/wire"}, others: true,
 		why: "HTTP over interfaces; it works the same over every storage",
 	},
 	{
@@ -241,11 +241,11 @@ var rules = []rule{
 		why: "it asks servers by HTTP; a command that knew the server would work on no other",
 	},
 	{
-		pkg: "cmd/fencelock/internal/server", ours: []string{".", "api", "api/access", "api/edge", "api/events", "cmd/fencelock/internal/backend", "cmd/fencelock/internal/check", "cmd/fencelock/internal/cli", "cmd/fencelock/internal/config", "cmd/fencelock/internal/keyfile", "cmd/fencelock/internal/logging", "cmd/fencelock/internal/reload", "cmd/fencelock/internal/screen", "cmd/fencelock/internal/version", "fencing", "internal/pemfile", "lockcore", "lockcore/keyring", "storage/redisnode"}, others: true,
+		pkg: "cmd/fencelock/internal/server", ours: []string{"internal/pause", ".", "api", "api/access", "api/edge", "api/events", "cmd/fencelock/internal/backend", "cmd/fencelock/internal/check", "cmd/fencelock/internal/cli", "cmd/fencelock/internal/config", "cmd/fencelock/internal/keyfile", "cmd/fencelock/internal/logging", "cmd/fencelock/internal/reload", "cmd/fencelock/internal/screen", "cmd/fencelock/internal/version", "fencing", "internal/pemfile", "lockcore", "lockcore/keyring", "storage/redisnode"}, others: true,
 		why: "it wires a server together, and asks none; main hands it what the client's commands need",
 	},
 	{
-		pkg: "cmd/fencelock/internal/operator", ours: []string{"api/access", "cmd/fencelock/internal/backend", "cmd/fencelock/internal/cause", "cmd/fencelock/internal/cli", "cmd/fencelock/internal/config", "cmd/fencelock/internal/keyfile", "cmd/fencelock/internal/logging", "cmd/fencelock/internal/screen", "lockcore", "lockcore/redlock/membership", "lockcore/redlock/settings", "lockcore/sets", "storage/mysqlguard", "storage/pgguard", "storage/redisnode"}, others: true,
+		pkg: "cmd/fencelock/internal/operator", ours: []string{"internal/pause", "api/access", "cmd/fencelock/internal/backend", "cmd/fencelock/internal/cause", "cmd/fencelock/internal/cli", "cmd/fencelock/internal/config", "cmd/fencelock/internal/keyfile", "cmd/fencelock/internal/logging", "cmd/fencelock/internal/screen", "lockcore", "lockcore/redlock/membership", "lockcore/redlock/settings", "lockcore/sets", "storage/mysqlguard", "storage/pgguard", "storage/redisnode"}, others: true,
 		why: "it works on nodes and databases themselves; it neither is a server nor asks one",
 	},
 	{

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fencelock/fencelock/internal/pause"
 	"github.com/fencelock/fencelock/lockcore"
-	"github.com/fencelock/fencelock/lockcore/internal/pause"
 	"github.com/fencelock/fencelock/lockcore/keyring"
 	"github.com/fencelock/fencelock/lockcore/redlock"
 )
@@ -121,14 +121,14 @@ func (r *reservation) takeKeeping(ctx context.Context, req *lockcore.Request) (*
 // of them had their full TTL. It returns why it stopped: a part has ended, or ctx.
 func (r *reservation) keep(ctx context.Context) error {
 	for {
-		if err := pause.For(ctx, time.Until(r.kept.Add(r.req.TTL/3))); err != nil {
-			return err
+		if !pause.For(ctx, time.Until(r.kept.Add(r.req.TTL/3))) {
+			return ctx.Err()
 		}
 		_, err := r.extend(ctx)
 		if err = partEnded(err); errors.Is(err, errPartEnded) {
 			return err
 		}
-		if err != nil && pause.For(ctx, r.req.TTL/20) != nil {
+		if err != nil && !pause.For(ctx, r.req.TTL/20) {
 			return ctx.Err()
 		}
 	}

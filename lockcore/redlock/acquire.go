@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fencelock/fencelock/internal/pause"
 	"github.com/fencelock/fencelock/lockcore"
-	"github.com/fencelock/fencelock/lockcore/internal/pause"
 	"github.com/fencelock/fencelock/lockcore/keyring"
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/redlock/cleanup"
@@ -92,7 +92,7 @@ func (l *Mapped) acquireNow(ctx context.Context, req *lockcore.Request) (*Grant,
 		if lost == nil {
 			return taken, nil
 		}
-		if lost.kind != lossSplit || try == maxTries || pause.For(ctx, l.random.Jitter(pause.Grow(&wait, splitFirstPause, splitMaxPause))) != nil {
+		if lost.kind != lossSplit || try == maxTries || !pause.For(ctx, l.random.Jitter(pause.Grow(&wait, splitFirstPause, splitMaxPause))) {
 			return nil, lost.err
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fencelock/fencelock/internal/pause"
 	"github.com/fencelock/fencelock/lockcore"
-	"github.com/fencelock/fencelock/lockcore/internal/pause"
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/redlock/waitqueue"
 )
@@ -101,7 +101,7 @@ const lostAfter = 5 * time.Second
 func (l *Locker) interruptWithoutQuorum(ctx context.Context) {
 	const look = time.Second
 	ready := time.Now()
-	for pause.For(ctx, look) == nil {
+	for pause.For(ctx, look) {
 		switch {
 		case l.members.Status().Ready:
 			ready = time.Now()

@@ -48,7 +48,7 @@ func Limit(ctx context.Context, usual time.Duration) (context.Context, context.C
 	return context.WithTimeout(ctx, usual)
 }
 
-// Tx is a transaction. Keys are not empty and at most [MaxKeyBytes] long. After an error of the store, every
+// Tx is a transaction. Keys are not empty and at most 16 KiB long. After an error of the store, every
 // Get finds nothing, and Update or View returns the error, so the methods need not return errors.
 type Tx interface {
 	// Get returns a row's value and its remaining time to live. The value is nil exactly if there is no row or
@@ -94,5 +94,5 @@ var ErrTooLarge = errors.New("the transaction is larger than the store takes")
 // ErrUnreadable means that a transaction found a row that cannot be read. It writes nothing.
 var ErrUnreadable = errors.New("a row cannot be read")
 
-// MaxKeyBytes bounds a key.
-const MaxKeyBytes = 16 << 10
+// maxKeyBytes bounds a key.
+const maxKeyBytes = 16 << 10

@@ -60,7 +60,7 @@ var errUnstorable = errors.New("the operation's names cannot be stored")
 
 // storable refuses names of which no key can be made.
 func storable(op *node.Op) error {
-	const room = MaxKeyBytes / 4
+	const room = maxKeyBytes / 4
 	fits := func(name string) bool { return name != "" && len(name) <= room }
 	ticket := op.Ticket
 	ok := len(ticket.ID)+len(ticket.Server)+len(ticket.Holder)+2 <= room && (ticket.ID == "" || ticket.Server != "")

@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/metadata"
+
+	"github.com/fencelock/fencelock/internal/pause"
 )
 
 // conn is a client that talks to one member at a time. It changes to the next member after a request without a
@@ -150,23 +152,13 @@ func (c *conn) get(ctx context.Context, key string, options ...clientv3.OpOption
 			resp, err = client.Get(ctx, key, options...)
 			return err
 		})
-		if !unanswered(err) || !pause(ctx, retryPause) {
+		if !unanswered(err) || !pause.For(ctx, retryPause) {
 			return resp, err
 		}
 	}
 }
 
 const retryPause = 20 * time.Millisecond
-
-// pause waits for d; it returns false if ctx ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
-}
 
 // origin identifies the data's history.
 type origin struct {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/internal/pause"
 	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore/replica"
 	"github.com/fencelock/fencelock/storage/optimistic"
@@ -53,7 +54,7 @@ func TestTheWatchLeavesAFrozenMember(t *testing.T) {
 
 	frozen.Freeze()
 	for tries := 0; s.Update(ctx, func(tx replica.Tx) error { tx.Put("k", nil, 0); return nil }) != nil && tries < 20; tries++ {
-		pause(ctx, retryPause) // the commit that finds it out fails: it may have been made
+		pause.For(ctx, retryPause) // the commit that finds it out fails: it may have been made
 	}
 	getRow(t, s, "n")
 	one.loads.Store(0)

@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/fencelock/fencelock/internal/pause"
 	"github.com/fencelock/fencelock/storage/optimistic"
 )
 
@@ -141,7 +142,7 @@ func (s *service) readAll(ctx context.Context, revision int64) (kvs []*mvccpb.Ke
 			return err
 		})
 		switch {
-		case unanswered(err) && pause(ctx, retryPause):
+		case unanswered(err) && pause.For(ctx, retryPause):
 			if page == 1 {
 				limit = min(2*limit, maxPageTime)
 			}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/internal/pause"
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
@@ -28,12 +29,12 @@ func TestAnOutageIsOverWhenItIsOver(t *testing.T) {
 			defer end()
 			for during.Err() == nil { // as a server does, which observes its store all the time
 				_ = incremented(during, s)
-				pause(during, 10*time.Millisecond)
+				pause.For(during, 10*time.Millisecond)
 			}
 			path.Cut(testenv.CutNone)
 			began := time.Now()
 			for incremented(t.Context(), s) != nil {
-				if !pause(t.Context(), 10*time.Millisecond) {
+				if !pause.For(t.Context(), 10*time.Millisecond) {
 					t.Fatal("the store did not come back")
 				}
 			}

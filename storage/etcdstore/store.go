@@ -11,6 +11,7 @@ import (
 	"github.com/coreos/go-semver/semver"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/fencelock/fencelock/internal/pause"
 	"github.com/fencelock/fencelock/lockcore/replica"
 	"github.com/fencelock/fencelock/storage/optimistic"
 	"github.com/fencelock/fencelock/storage/rowlog"
@@ -158,7 +159,7 @@ func (s *service) first(ctx context.Context) (resp *clientv3.GetResponse, status
 			return nil, nil, err
 		}
 		status, err = s.conn.status(ctx, resp.Header.MemberId)
-		if again := unanswered(err) || errors.Is(err, errNoMember); !again || !pause(ctx, retryPause) {
+		if again := unanswered(err) || errors.Is(err, errNoMember); !again || !pause.For(ctx, retryPause) {
 			return resp, status, err
 		}
 	}

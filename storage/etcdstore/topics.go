@@ -5,6 +5,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencelock/fencelock/internal/pause"
 )
 
 // Tell sends a message to all servers that are listening to the topic.
@@ -21,7 +23,7 @@ const hearPause = 100 * time.Millisecond
 // Hear calls heard for every message of a topic until ctx ends. Messages that are sent
 // while no member can be reached may be lost.
 func (s *Store) Hear(ctx context.Context, topic string, heard func(message string)) {
-	for ; ctx.Err() == nil; pause(ctx, hearPause) {
+	for ; ctx.Err() == nil; pause.For(ctx, hearPause) {
 		if s.conn.login.await(ctx) != nil {
 			continue
 		}

@@ -3,6 +3,7 @@ package optimistic
 import (
 	"time"
 
+	"github.com/fencelock/fencelock/internal/pause"
 	"github.com/fencelock/fencelock/lockcore/replica"
 )
 
@@ -18,20 +19,13 @@ const (
 // in smaller transactions.
 func (s *Store) sweep() {
 	most := sweptRows
-	timer := time.NewTimer(sweepRest)
-	defer timer.Stop()
-	for {
-		select {
-		case <-s.ctx.Done():
-			return
-		case <-timer.C:
-		}
-		rest, err := s.sweepOnce(most)
+	for rest := sweepRest; pause.For(s.ctx, rest); {
+		var err error
+		rest, err = s.sweepOnce(most)
 		most = min(2*most, sweptRows)
 		if err != nil {
 			most = max(1, most/4)
 		}
-		timer.Reset(rest)
 	}
 }
 

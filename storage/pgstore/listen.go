@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/fencelock/fencelock/internal/pause"
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/replica"
 )
@@ -53,7 +54,7 @@ type subscriber struct {
 func (s *Store) subscribe(ctx context.Context, channel string, sub subscriber) {
 	for ctx.Err() == nil {
 		_ = s.listen(ctx, channel, sub) // it is tried again
-		pause(ctx, reconnectPause)
+		pause.For(ctx, reconnectPause)
 	}
 }
 
@@ -136,22 +137,10 @@ func pooled(ctx context.Context, conn *pgx.Conn) (bool, error) {
 
 // poll replaces notifications until ctx ends.
 func poll(ctx context.Context, try func()) error {
-	for pause(ctx, pollPause) {
+	for pause.For(ctx, pollPause) {
 		try()
 	}
 	return ctx.Err()
-}
-
-// pause waits; it returns false if ctx ended before.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // channelOf returns the channel of a server, a name that needs no quotes.

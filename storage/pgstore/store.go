@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/fencelock/fencelock/internal/pause"
 	"github.com/fencelock/fencelock/lockcore/replica"
 	"github.com/fencelock/fencelock/storage/overlay"
 )
@@ -222,10 +223,8 @@ func (s *Store) until(ctx context.Context, run func(context.Context) error) erro
 		if !passing(err) {
 			return inTime(err, nil)
 		}
-		select {
-		case <-ctx.Done():
+		if !pause.For(ctx, retryPause) {
 			return inTime(err, before)
-		case <-time.After(retryPause):
 		}
 		before = err
 	}

@@ -3,6 +3,8 @@ package pgstore
 import (
 	"context"
 	"time"
+
+	"github.com/fencelock/fencelock/internal/pause"
 )
 
 // sweeping paces the removal of rows whose time has passed.
@@ -27,16 +29,9 @@ func (s sweeping) after(last time.Duration, deleted int64, page int) time.Durati
 // too. A page that could not be swept, perhaps for lack of time, is repeated as smaller pages.
 func (s *Store) sweep() {
 	from, page, between := []byte{}, s.opts.sweep.page, s.opts.sweep.pause
-	timer := time.NewTimer(s.opts.sweep.rest)
-	defer timer.Stop()
-	for {
-		select {
-		case <-s.ctx.Done():
-			return
-		case <-timer.C:
-		}
+	for wait := s.opts.sweep.rest; pause.For(s.ctx, wait); {
 		next, deleted, err := s.sweepPage(s.ctx, from, page)
-		pause := s.opts.sweep.rest
+		wait = s.opts.sweep.rest
 		switch {
 		case err != nil:
 			page = max(1, page/2)
@@ -44,9 +39,8 @@ func (s *Store) sweep() {
 			from, page = []byte{}, s.opts.sweep.page
 		default:
 			between = s.opts.sweep.after(between, deleted, page)
-			from, page, pause = next, min(page*2, s.opts.sweep.page), between
+			from, page, wait = next, min(page*2, s.opts.sweep.page), between
 		}
-		timer.Reset(pause)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/fencelock/fencelock/internal/pause"
 )
 
 // Leaks tunes the search for locks that would stay for ever because another program
@@ -36,7 +38,7 @@ const ownLasting = 1
 func (n *Node) WatchLeaks(ctx context.Context, l Leaks) {
 	l = l.withDefaults()
 	searched, found, logged := ownLasting, []string(nil), 0
-	for wait := time.Duration(rand.Int64N(int64(l.Pause) + int64(l.Rest)/10)); pause(ctx, wait); wait = l.Rest { //nolint:gosec // it spreads the servers' searches
+	for wait := time.Duration(rand.Int64N(int64(l.Pause) + int64(l.Rest)/10)); pause.For(ctx, wait); wait = l.Rest { //nolint:gosec // it spreads the servers' searches
 		lasting, err := n.lasting(ctx)
 		news := found
 		if err == nil && lasting != searched {
@@ -98,7 +100,7 @@ func (n *Node) searchLeaks(ctx context.Context, l Leaks) (found []string, err er
 			slices.Sort(found) // SCAN may visit a key twice
 			return slices.Compact(found), nil
 		}
-		if !pause(ctx, l.Pause) {
+		if !pause.For(ctx, l.Pause) {
 			return nil, ctx.Err()
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/fencelock/fencelock/internal/pause"
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
@@ -66,7 +67,7 @@ func (n *Node) Hear(ctx context.Context, topic string, heard func(message string
 func (n *Node) subscribe(ctx context.Context, channel string, take func(message any)) {
 	for ctx.Err() == nil {
 		n.listen(ctx, channel, take)
-		pause(ctx, resubscribePause)
+		pause.For(ctx, resubscribePause)
 	}
 }
 
@@ -101,16 +102,4 @@ func receive(ctx context.Context, sub *redis.PubSub) (message any, err error) {
 		}
 	}()
 	return sub.ReceiveTimeout(ctx, pingAfter)
-}
-
-// pause waits for d; it returns false if ctx ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/go-zookeeper/zk"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/fencelock/fencelock/internal/pause"
 	"github.com/fencelock/fencelock/storage/optimistic"
 )
 
@@ -53,7 +54,7 @@ func (s *service) Follow(ctx context.Context, m *optimistic.Mirror) error {
 			return ctx.Err()
 		}
 		if !s.newest().Shared { // if it is shared, another server commits next, or waits for this one
-			pause(ctx, followPause)
+			pause.For(ctx, followPause)
 		}
 	}
 }
@@ -212,7 +213,7 @@ func (s *service) look(ctx context.Context) (look, error) {
 		if !errors.Is(err, zk.ErrNoNode) {
 			return seen, err
 		}
-		if err := s.make(ctx); err != nil && (!passing(err) || !pause(ctx, retryPause)) {
+		if err := s.make(ctx); err != nil && (!passing(err) || !pause.For(ctx, retryPause)) {
 			return look{}, err
 		}
 	}

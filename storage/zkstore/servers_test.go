@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/internal/pause"
 	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore/replica"
 )
@@ -194,7 +195,7 @@ func TestLogFollowsTheRows(t *testing.T) {
 	testenv.Eventually(t, 20*time.Second, func() error {
 		now := s.lastEntry()
 		defer func() { last = now }()
-		pause(t.Context(), 4500*time.Millisecond) // two of the sweeper's passes
+		pause.For(t.Context(), 4500*time.Millisecond) // two of the sweeper's passes
 		if s.lastEntry() != now {
 			return fmt.Errorf("an idle store writes on: %d, then %d", last, s.lastEntry())
 		}

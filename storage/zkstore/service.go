@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/fencelock/fencelock/internal/pause"
 	"github.com/fencelock/fencelock/storage/optimistic"
 )
 
@@ -83,7 +84,7 @@ func (s *service) entryPath(number int64) string {
 func persistently[T any](ctx context.Context, s *session, do func(*zk.Conn) (T, error)) (T, error) {
 	for {
 		value, err := call(ctx, s, do)
-		if !passing(err) || !pause(ctx, retryPause) {
+		if !passing(err) || !pause.For(ctx, retryPause) {
 			return value, err
 		}
 	}

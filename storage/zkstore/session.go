@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/fencelock/fencelock/internal/pause"
 )
 
 // sessionTimeout is the requested session timeout; a server grants at least two of its ticks.
@@ -153,13 +155,13 @@ func (l *line) add(id string) {
 		if l.conn.AddAuth("digest", []byte(id)) == nil {
 			return
 		}
-		pause(l.ctx, retryPause)
+		pause.For(l.ctx, retryPause)
 	}
 }
 
 // followIDs adds what Options.Credentials returns later to a connection that stays.
 func (l *line) followIDs(sent int) {
-	for pause(l.ctx, idPause) && l.present() == l {
+	for pause.For(l.ctx, idPause) && l.present() == l {
 		for _, id := range l.ids.all()[sent:] {
 			l.add(id)
 			sent++
@@ -245,7 +247,7 @@ func (l *line) dial(network, address string, timeout time.Duration) (net.Conn, e
 	l.mu.Lock()
 	over := l.had || l.over
 	l.mu.Unlock()
-	if over || l.pause > 0 && !pause(l.ctx, l.pause) {
+	if over || l.pause > 0 && !pause.For(l.ctx, l.pause) {
 		return nil, errOver
 	}
 	conn, err := net.DialTimeout(network, address, min(timeout, l.stall))
@@ -368,17 +370,5 @@ func (l *line) leave() {
 	defer l.mu.Unlock()
 	if l.socket != nil {
 		_ = l.socket.Close()
-	}
-}
-
-// pause waits for d; it returns false if ctx ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/fencelock/fencelock/internal/pause"
 	"github.com/fencelock/fencelock/lockcore/replica"
 	"github.com/fencelock/fencelock/storage/optimistic"
 	"github.com/fencelock/fencelock/storage/rowlog"
@@ -115,7 +116,7 @@ func connect(ctx context.Context, url string, opts Options) (s *service, version
 func patiently(ctx context.Context, do func() error) error {
 	for {
 		err := do()
-		if !passing(err) || !pause(ctx, retryPause) {
+		if !passing(err) || !pause.For(ctx, retryPause) {
 			return err
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/fencelock/fencelock/internal/pause"
 )
 
 const (
@@ -98,7 +100,7 @@ func (s *Store) Hear(ctx context.Context, topic string, heard func(message strin
 	for ctx.Err() == nil {
 		news, err := h.hear(ctx)
 		if err != nil {
-			pause(ctx, hearPause)
+			pause.For(ctx, hearPause)
 			continue
 		}
 		select {

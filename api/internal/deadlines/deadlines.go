@@ -81,17 +81,6 @@ func (m *Map[K, V]) TakeDue(now time.Time) iter.Seq2[K, V] {
 	}
 }
 
-// All yields every entry, in no particular order. The map must not be changed during the iteration.
-func (m *Map[K, V]) All() iter.Seq2[K, V] {
-	return func(yield func(K, V) bool) {
-		for _, e := range m.order {
-			if !yield(e.key, e.value) {
-				return
-			}
-		}
-	}
-}
-
 // queue is a heap.Interface: the earliest deadline first.
 type queue[K comparable, V any] []*entry[K, V]
 

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fencelock/fencelock/lockcore/internal/pause"
+	"github.com/fencelock/fencelock/internal/pause"
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 

@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fencelock/fencelock/internal/pause"
 	"github.com/fencelock/fencelock/lockcore"
-	"github.com/fencelock/fencelock/lockcore/internal/pause"
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
@@ -132,7 +132,7 @@ func (c *Controller) watch(ctx context.Context, i int) {
 // pause waits for the next observation. It always waits a tenth of the interval at least, because nudges
 // come as often as requests fail.
 func (c *Controller) pause(ctx context.Context, i int) bool {
-	if pause.For(ctx, c.cfg.WatchInterval/10) != nil {
+	if !pause.For(ctx, c.cfg.WatchInterval/10) {
 		return false
 	}
 	timer := time.NewTimer(c.cfg.WatchInterval)

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/fencelock/fencelock/lockcore/internal/pause"
+	"github.com/fencelock/fencelock/internal/pause"
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
@@ -306,7 +306,7 @@ func (c *Controller) Retry(ctx context.Context, f func() error, final ...error) 
 		if err = f(); err == nil || ctx.Err() != nil || slices.ContainsFunc(final, func(e error) bool { return errors.Is(err, e) }) {
 			return err
 		}
-		if pause.For(ctx, c.cfg.Random.Jitter(c.cfg.WatchInterval<<min(try, 3)/4)) != nil {
+		if !pause.For(ctx, c.cfg.Random.Jitter(c.cfg.WatchInterval<<min(try, 3)/4)) {
 			return err
 		}
 	}

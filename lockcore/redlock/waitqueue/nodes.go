@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fencelock/fencelock/lockcore/internal/pause"
+	"github.com/fencelock/fencelock/internal/pause"
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
@@ -144,7 +144,7 @@ func (q *Queue) heartbeat(ctx context.Context, i int) {
 		} else {
 			expiry = q.beat(ctx, i, expiry)
 		}
-		if pause.For(ctx, heartbeatPause) != nil {
+		if !pause.For(ctx, heartbeatPause) {
 			return
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
+	"github.com/fencelock/fencelock/internal/pause"
 	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
@@ -246,10 +247,8 @@ func unaware(ctx context.Context, l *sets.Locker) (ofChange, ofPresent int, err 
 		if err != nil || ofChange == 0 || time.Now().After(settled) {
 			return ofChange, ofPresent, err
 		}
-		select {
-		case <-ctx.Done():
+		if !pause.For(ctx, clusterPause) {
 			return 0, 0, ctx.Err()
-		case <-time.After(clusterPause):
 		}
 	}
 }

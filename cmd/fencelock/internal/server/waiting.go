@@ -15,6 +15,7 @@ import (
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/backend"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
 	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/internal/pause"
 	"github.com/fencelock/fencelock/lockcore"
 )
 
@@ -45,10 +46,8 @@ func (s *service) openBackend(ctx context.Context) (registry *prometheus.Registr
 			}
 		}
 		waiting.log(why)
-		select {
-		case <-ctx.Done():
+		if !pause.For(ctx, storePause) {
 			return nil, ctx.Err()
-		case <-time.After(storePause):
 		}
 	}
 }

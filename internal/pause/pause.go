@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// For waits for d. It returns early with the context's error if ctx ends.
-func For(ctx context.Context, d time.Duration) error {
+// For waits for d. It returns false, early, if ctx ends before.
+func For(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return nil
+		return true
 	case <-ctx.Done():
-		return ctx.Err()
+		return false
 	}
 }
 
