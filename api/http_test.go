@@ -20,6 +20,7 @@ import (
 	"github.com/fencelock/fencelock/api"
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore"
 )
 
@@ -290,12 +291,10 @@ func TestGrantUnderAnIdempotencyKeyIsLeftToTheRetry(t *testing.T) {
 
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(10 * time.Second)
+	begun, deadline := time.Now(), time.After(10*time.Second)
 	for !done() {
 		select {
-		case <-tick.C:
+		case <-time.After(testenv.PollPause(time.Since(begun))):
 		case <-deadline:
 			t.Fatalf("not within 10 s: %s", what)
 		}

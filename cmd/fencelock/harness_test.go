@@ -93,9 +93,7 @@ func (p *process) exit() int {
 
 func (p *process) untilReady() {
 	p.t.Helper()
-	deadline := time.After(patience)
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
+	begun, deadline := time.Now(), time.After(patience)
 	for {
 		if r, err := p.client.Get(p.url + "/readyz"); err == nil {
 			_ = r.Body.Close()
@@ -104,7 +102,7 @@ func (p *process) untilReady() {
 			}
 		}
 		select {
-		case <-tick.C:
+		case <-time.After(testenv.PollPause(time.Since(begun))):
 		case <-deadline:
 			p.t.Fatal("the server does not become ready")
 		}
@@ -172,12 +170,10 @@ func (p *process) acquire(body string) (lease wire.Lease) {
 
 func (p *process) until(what string, done func() bool) {
 	p.t.Helper()
-	deadline := time.After(patience)
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
+	begun, deadline := time.Now(), time.After(patience)
 	for !done() {
 		select {
-		case <-tick.C:
+		case <-time.After(testenv.PollPause(time.Since(begun))):
 		case <-deadline:
 			p.t.Fatalf("not within %s: %s", patience, what)
 		}
