@@ -11,6 +11,7 @@ import (
 
 // TestServiceOnEtcd is the suite over two servers that share an etcd of three members.
 func TestServiceOnEtcd(t *testing.T) {
+	testenv.Long(t, "a service that does otherwise on an etcd whose store passes storetest")
 	etcd := testenv.StartEtcd(t, 3, testenv.EtcdOptions{})
 	overTwoServers(t, func(t *testing.T) func() *replica.Node {
 		t.Helper()

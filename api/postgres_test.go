@@ -22,6 +22,7 @@ import (
 // TestServiceOnPostgres is the suite over two servers that share a database. Calls take
 // turns, so that every lease is used through both.
 func TestServiceOnPostgres(t *testing.T) {
+	testenv.Long(t, "a service that does otherwise on a Postgres whose store passes storetest")
 	pg := testenv.StartPostgres(t)
 	var databases atomic.Int64
 	overTwoServers(t, func(t *testing.T) func() *replica.Node {

@@ -42,7 +42,10 @@ func short(t *testing.T) Config {
 
 // Some faults for a short while: nothing that is promised breaks. All are in
 // TestSoakEveryFault.
-func TestFaults(t *testing.T) { tryNamed(t, "Postgres killed", "majority lost") }
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	tryNamed(t, "Postgres killed", "majority lost")
+}
 
 func TestMoreFaults(t *testing.T) {
 	testenv.Long(t, "a failover, a partition or a clock that real processes do not survive")

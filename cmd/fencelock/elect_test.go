@@ -243,6 +243,7 @@ func (e *election) inOrder() {
 // One process leads at a time, with rising tokens, whatever happens to leaders and
 // servers, and a watch tells each change: with client.Elect, and with fencelock elect.
 func TestElection(t *testing.T) {
+	t.Parallel()
 	t.Run("client", func(t *testing.T) {
 		testenv.Long(t, "a leader of client.Elect, in a process of its own, that leads beside another")
 		t.Parallel()

@@ -228,7 +228,18 @@ func TestJumpsAreMinded(t *testing.T) {
 // One seed is one run, exactly; also where requests wait for several slots at once.
 func TestRunsRepeat(t *testing.T) {
 	testenv.Computes(t)
-	for one := range *repeats {
+	runsRepeat(t, 1)
+}
+
+func TestManyRunsRepeat(t *testing.T) {
+	testenv.Long(t, "a run that differs from its repetition, as one in many does")
+	testenv.Computes(t)
+	runsRepeat(t, *repeats)
+}
+
+func runsRepeat(t *testing.T, seeds uint64) {
+	t.Helper()
+	for one := range seeds {
 		for _, n := range []int{3, 5} {
 			drawn := DrawPlan(one+1000, n)
 			waiting := drawn

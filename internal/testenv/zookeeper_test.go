@@ -7,6 +7,7 @@ import (
 
 // An ensemble survives the loss of its leader, which comes back as a follower.
 func TestZooKeeperEnsemble(t *testing.T) {
+	Long(t, "an ensemble for tests that does not survive its leader; only tests of make verify start one")
 	t.Parallel()
 	servers := StartZooKeeper(t, 3)
 	first, _ := ZooKeeperLeader(t, servers)

@@ -86,6 +86,7 @@ func caughtUp(tb testing.TB, primary, standby *testenv.PG) {
 // Crashes and restarts lose nothing that was committed, and keep the incarnation. A
 // promotion and a restore change it, also where nothing was lost.
 func TestIncarnations(t *testing.T) {
+	t.Parallel()
 	primary := testenv.StartPostgres(t)
 	s := openStore(t, primary.OwnerURL(), Options{Timeout: 20 * time.Second})
 	if !s.Young() {

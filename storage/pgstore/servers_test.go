@@ -213,6 +213,7 @@ func TestAStoppedTransactionIsRunAgain(t *testing.T) {
 
 // synchronous_commit = off would lose what was answered, and no incarnation would tell.
 func TestCommitsAreOnDisk(t *testing.T) {
+	t.Parallel()
 	pg := testenv.StartPostgres(t)
 	execSQL(t, pg.URL(), `ALTER SYSTEM SET synchronous_commit = off`, `ALTER SYSTEM SET wal_writer_delay = '10s'`, `SELECT pg_reload_conf()`)
 	s := openStore(t, pg.OwnerURL(), Options{Timeout: 20 * time.Second})

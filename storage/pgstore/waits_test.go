@@ -95,5 +95,6 @@ func TestASchemaThatIsDeleted(t *testing.T) {
 		if err := s.Update(t.Context(), put); !errors.Is(err, errGone) {
 			t.Fatalf("of a schema without its table: %v", err)
 		}
+		<-time.After(opts.reinstall / 50)
 	}
 }
