@@ -11,13 +11,11 @@ CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 DRIVERS  := ./cmd/fencelock ./chaos ./clients/... ./examples ./internal/apicheck ./internal/docscheck
 COMPUTES := ./internal/sim ./lockcore/sets ./lockcore/replica ./storage/optimistic
 RACED     = $(shell $(GO) list ./storage/... work | grep -vxF "$$($(GO) list $(DRIVERS))")
-
 LINTER := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 # The modules of go.work, and those apart, with dependencies that the others do not have.
 MODULES := . api/wire client fencing fencing/fencinggrpc migrations storage/mysqlguard storage/pgguard
 APART   := bench chaos/peers client/gocronlock release
-
 # Half of the time tests wait for servers, so twice as many packages run as there are cores.
 TEST = $(GO) test -vet=off -count=1 -p 4 -parallel 4 -timeout 30m
 
