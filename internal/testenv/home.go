@@ -1,6 +1,7 @@
 package testenv
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -39,7 +40,10 @@ done`
 
 // newHome makes the folder and starts its reaper.
 func newHome() (*folder, error) {
-	dir, err := os.MkdirTemp("", "fencelock-testenv-")
+	dir, err := os.MkdirTemp(inMemory(), "fencelock-testenv-")
+	if errors.Is(err, os.ErrPermission) {
+		dir, err = os.MkdirTemp("", "fencelock-testenv-")
+	}
 	if err != nil {
 		return nil, err
 	}

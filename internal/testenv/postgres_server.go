@@ -38,7 +38,7 @@ func newPostgresServer(dir string, port int, settings, env []string) (server, er
 	}
 	args := []string{
 		"-p", strconv.Itoa(port), "-c", "listen_addresses=" + prog.bind(),
-		"-c", "max_connections=200", "-c", "shared_buffers=32MB",
+		"-c", "max_connections=200", "-c", "shared_buffers=32MB", "-c", "max_wal_size=256MB",
 	}
 	for _, s := range settings {
 		args = append(args, "-c", s)
