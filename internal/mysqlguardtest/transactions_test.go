@@ -337,13 +337,24 @@ type briefLease struct{ fencing.Claim }
 func (briefLease) TTL() time.Duration { return 300 * time.Millisecond }
 
 // A holder that is paused anywhere in Do does not keep its successor from the rows: MariaDB ends its connection
-// when its lease is over. Here it is paused before each statement in turn, until it has none left.
+// when its lease is over. Here it is paused before each statement in turn, until it has none left. The settings are
+// those that MariaDB uses instead of idle_transaction_timeout if they are not 0, as a session has them from its server.
 func TestAPausedHolderIsPutOut(t *testing.T) {
+	for _, setting := range []string{"0", "600"} {
+		t.Run("the server's limits for transactions that have written, or not, are "+setting, func(t *testing.T) {
+			t.Parallel()
+			pausedHolderIsPutOut(t, setting)
+		})
+	}
+}
+
+func pausedHolderIsPutOut(t *testing.T, setting string) {
+	t.Helper()
 	maria, db := guarded(t, "strict")
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	for sent, token := 1, fencing.Token(5); ; sent, token = sent+1, token+2 {
-		holder, pause := pausing(t, maria, sent)
+		holder, pause := pausing(t, maria, sent, setting)
 		finished := make(chan error, 1)
 		go func() {
 			finished <- mysqlguard.Do(ctx, holder, briefLease{fencing.Claim{Resource: "accounts/1", Token: token}}, func(tx *sql.Tx) error {
@@ -386,8 +397,9 @@ func (p *pause) Write(b []byte) (int, error) {
 	return p.Conn.Write(b)
 }
 
-// pausing is a pool with one connection, which pauses before it sends its packet number n from now.
-func pausing(t *testing.T, maria *testenv.Maria, n int) (*sql.DB, *pause) {
+// pausing is a pool with one connection, which pauses before it sends its packet number n from now. Its session has
+// the setting as its limit for transactions that have written, and for the others.
+func pausing(t *testing.T, maria *testenv.Maria, n int, setting string) (*sql.DB, *pause) {
 	t.Helper()
 	server, err := url.Parse(maria.OwnerURL())
 	if err != nil {
@@ -397,6 +409,7 @@ func pausing(t *testing.T, maria *testenv.Maria, n int) (*sql.DB, *pause) {
 	config := mysql.NewConfig()
 	config.User, config.Net, config.Addr, config.DBName = server.User.Username(), "tcp", server.Host, strings.TrimPrefix(server.Path, "/")
 	config.Passwd, _ = server.User.Password()
+	config.Params = map[string]string{"idle_write_transaction_timeout": setting, "idle_readonly_transaction_timeout": setting}
 	config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
 		p.Conn = conn
@@ -416,35 +429,43 @@ func pausing(t *testing.T, maria *testenv.Maria, n int) (*sql.DB, *pause) {
 	return db, p
 }
 
-// Do leaves the connection as it was: without a claim, and with the session's own limit, which counts in the transaction if it is shorter.
+// Do leaves the connection as it was: without a claim, and with the session's own limits, which count in the
+// transaction if they are shorter. MariaDB has one for all transactions, and two that count instead if they are not 0:
+// so those of a server that sets them must not let a paused holder keep its rows.
 func TestDoLeavesNothingOnItsConnection(t *testing.T) {
 	_, db := guarded(t, "strict")
 	db.SetMaxOpenConns(1)
-	const limit = `SELECT @@SESSION.idle_transaction_timeout`
-	for own, within := range map[string]string{"0": "1", "7": "1", "1": "1"} { // seconds
-		exec(t, db, `SET SESSION idle_transaction_timeout = `+own)
-		for name, end := range map[string]func(context.CancelFunc) error{
-			"commit":   func(context.CancelFunc) error { return nil },
-			"rollback": func(context.CancelFunc) error { return errors.New("of the function") },
-			"a cancelled context": func(cancel context.CancelFunc) error {
-				cancel()
-				return nil
-			},
+	ends := map[string]func(context.CancelFunc) error{
+		"commit":   func(context.CancelFunc) error { return nil },
+		"rollback": func(context.CancelFunc) error { return errors.New("of the function") },
+		"a cancelled context": func(cancel context.CancelFunc) error {
+			cancel()
+			return nil
+		},
+	}
+	for name, end := range ends {
+		for _, of := range []struct{ setting, own, within string }{ // seconds
+			{"idle_transaction_timeout", "0", "1"}, {"idle_transaction_timeout", "7", "1"}, {"idle_transaction_timeout", "1", "1"},
+			{"idle_write_transaction_timeout", "0", "0"}, {"idle_write_transaction_timeout", "7", "1"}, {"idle_write_transaction_timeout", "1", "1"},
+			{"idle_readonly_transaction_timeout", "0", "0"}, {"idle_readonly_transaction_timeout", "7", "1"},
 		} {
+			limit := `SELECT @@SESSION.` + of.setting
+			exec(t, db, `SET SESSION `+of.setting+` = `+of.own)
 			ctx, cancel := context.WithCancel(t.Context())
 			_ = mysqlguard.Do(ctx, db, briefLease{fencing.Claim{Resource: "accounts/1", Token: 7}}, func(tx *sql.Tx) error {
-				if got := text(t, tx, limit); got != within {
-					t.Errorf("%s, own limit %s: %s in the transaction, want %s", name, own, got, within)
+				if got := text(t, tx, limit); got != of.within {
+					t.Errorf("%s, own limit %+v: %s in the transaction", name, of, got)
 				}
 				return end(cancel)
 			})
 			cancel()
-			if got := text(t, db, limit); got != own {
-				t.Errorf("%s: idle_transaction_timeout is %s afterwards, want %s", name, got, own)
+			if got := text(t, db, limit); got != of.own {
+				t.Errorf("%s: %s is %s afterwards, want %s", name, of.setting, got, of.own)
 			}
 			if got := text(t, db, `SELECT @fencing_claimer IS NULL`); got != "1" {
 				t.Errorf("%s: the connection still has its claim", name)
 			}
+			exec(t, db, `SET SESSION `+of.setting+` = 0`)
 		}
 	}
 }

@@ -46,14 +46,20 @@ func Do(ctx context.Context, db *sql.DB, lease fencing.Lease, fn func(tx *sql.Tx
 // limitIdle makes MariaDB end the connection if its transaction is idle for the lease's TTL. Otherwise a
 // paused holder would keep its successor from the rows. A shorter limit of the session stays. A lease without
 // a TTL has no limit.
+//
+// MariaDB has a second and a third limit, for transactions that have written and for those that have not. One that
+// is not 0 counts instead of the first, so it is limited, too.
 func limitIdle(ctx context.Context, tx *sql.Tx, lease fencing.Lease) error {
 	timed, says := lease.(interface{ TTL() time.Duration })
 	if !says || timed.TTL() <= 0 {
 		return nil
 	}
 	seconds := int64(math.Ceil(timed.TTL().Seconds()))
-	_, err := tx.ExecContext(ctx, fmt.Sprintf(`SET @fencing_idle = @@idle_transaction_timeout, SESSION idle_transaction_timeout =
-		IF(@@idle_transaction_timeout BETWEEN 1 AND %[1]d, @@idle_transaction_timeout, %[1]d)`, seconds))
+	_, err := tx.ExecContext(ctx, fmt.Sprintf(`SET @fencing_idle = @@idle_transaction_timeout,
+		@fencing_idle_write = @@idle_write_transaction_timeout, @fencing_idle_read = @@idle_readonly_transaction_timeout,
+		SESSION idle_transaction_timeout = IF(@@idle_transaction_timeout BETWEEN 1 AND %[1]d, @@idle_transaction_timeout, %[1]d),
+		SESSION idle_write_transaction_timeout = LEAST(@@idle_write_transaction_timeout, %[1]d),
+		SESSION idle_readonly_transaction_timeout = LEAST(@@idle_readonly_transaction_timeout, %[1]d)`, seconds))
 	return err
 }
 
@@ -83,8 +89,11 @@ func claim(ctx context.Context, tx *sql.Tx, c fencing.Claim) error {
 	return refusal(err)
 }
 
-// forgetSQL undoes on a connection what Do has set: the claim, and the limit of limitIdle.
-const forgetSQL = `SET @fencing_claimer = NULL, SESSION idle_transaction_timeout = IFNULL(@fencing_idle, @@idle_transaction_timeout), @fencing_idle = NULL`
+// forgetSQL undoes on a connection what Do has set: the claim, and the limits of limitIdle.
+const forgetSQL = `SET @fencing_claimer = NULL, SESSION idle_transaction_timeout = IFNULL(@fencing_idle, @@idle_transaction_timeout),
+	SESSION idle_write_transaction_timeout = IFNULL(@fencing_idle_write, @@idle_write_transaction_timeout),
+	SESSION idle_readonly_transaction_timeout = IFNULL(@fencing_idle_read, @@idle_readonly_transaction_timeout),
+	@fencing_idle = NULL, @fencing_idle_write = NULL, @fencing_idle_read = NULL`
 
 // inTx runs fn in a transaction on a connection that it gives back to the pool as it found it.
 func inTx(ctx context.Context, db *sql.DB, fn func(*sql.Tx) error) (err error) {

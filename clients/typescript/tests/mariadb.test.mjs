@@ -115,18 +115,22 @@ for (const [name, pool] of Object.entries(pools)) {
 
   test(`${name}: a connection that is idle when its lease is over is ended, and the pool gets it back as it was`, async () => {
     token += 10;
-    const timeout = async (c) => (await rows(c, 'SELECT @@SESSION.idle_transaction_timeout AS s'))[0].s;
+    const timeout = async (c, setting) => (await rows(c, `SELECT @@SESSION.${setting} AS s`))[0].s;
     const kept = await new Promise((ok, no) => (pool.Promise ? pool.getConnection().then(ok, no) : pool.getConnection((e, c) => (e ? no(e) : ok(c)))));
-    for (const own of [0, 1, 1000]) {
-      for (const fails of [false, true]) {
-        await rows(kept, `SET SESSION idle_transaction_timeout = ${own}`);
-        let inside;
-        await fenced(kept, await leaseOf({ 'accounts/7': token }, 8000), async (c) => { inside = await timeout(c); if (fails) throw new RangeError('mine'); }).catch((e) => assert.match(e.message, /mine/));
-        assert.ok(own === 1 ? inside === 1 : inside >= 2 && inside <= 9, String(inside));
-        assert.equal(await timeout(kept), own);
+    // The last two count instead of the first if they are not 0.
+    for (const setting of ['idle_transaction_timeout', 'idle_write_transaction_timeout', 'idle_readonly_transaction_timeout']) {
+      for (const own of [0, 1, 1000]) {
+        for (const fails of [false, true]) {
+          await rows(kept, `SET SESSION ${setting} = ${own}`);
+          let inside;
+          await fenced(kept, await leaseOf({ 'accounts/7': token }, 8000), async (c) => { inside = await timeout(c, setting); if (fails) throw new RangeError('mine'); }).catch((e) => assert.match(e.message, /mine/));
+          const stays = own === 1 || (own === 0 && setting !== 'idle_transaction_timeout');
+          assert.ok(stays ? inside === own : inside >= 2 && inside <= 9, `${setting} ${own}: ${inside}`);
+          assert.equal(await timeout(kept, setting), own);
+        }
       }
+      await rows(kept, `SET SESSION ${setting} = DEFAULT`);
     }
-    await rows(kept, 'SET SESSION idle_transaction_timeout = DEFAULT');
     kept.release();
   });
 

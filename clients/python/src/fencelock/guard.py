@@ -126,13 +126,25 @@ def _claim_in_mariadb(part: Part, lease: LeaseView) -> Tuple[str, List[Any]]:
 
 def _limit_in_mariadb(lease: LeaseView) -> str:
     """Limits the idle time, so that a holder that hangs in its transaction does not block the next holder. The limit
-    is a second longer than the validity, as in Postgres. A shorter limit of the session stays."""
+    is a second longer than the validity, as in Postgres. A shorter limit of the session stays. MariaDB has two more
+    limits, for transactions that have written and for those that have not: one that is not 0 counts instead."""
     seconds = max(1, math.ceil(lease.validity)) + 1
     limit = f"IF(@@idle_transaction_timeout BETWEEN 1 AND {seconds}, @@idle_transaction_timeout, {seconds})"
-    return f"SET @fencing_idle = @@idle_transaction_timeout, SESSION idle_transaction_timeout = {limit}"
+    return (
+        "SET @fencing_idle = @@idle_transaction_timeout, "
+        "@fencing_idle_write = @@idle_write_transaction_timeout, @fencing_idle_read = @@idle_readonly_transaction_timeout, "
+        f"SESSION idle_transaction_timeout = {limit}, "
+        f"SESSION idle_write_transaction_timeout = LEAST(@@idle_write_transaction_timeout, {seconds}), "
+        f"SESSION idle_readonly_transaction_timeout = LEAST(@@idle_readonly_transaction_timeout, {seconds})"
+    )
 
 
-_FORGET = "SET @fencing_claimer = NULL, SESSION idle_transaction_timeout = IFNULL(@fencing_idle, @@idle_transaction_timeout), @fencing_idle = NULL"
+_FORGET = (
+    "SET @fencing_claimer = NULL, SESSION idle_transaction_timeout = IFNULL(@fencing_idle, @@idle_transaction_timeout), "
+    "SESSION idle_write_transaction_timeout = IFNULL(@fencing_idle_write, @@idle_write_transaction_timeout), "
+    "SESSION idle_readonly_transaction_timeout = IFNULL(@fencing_idle_read, @@idle_readonly_transaction_timeout), "
+    "@fencing_idle = NULL, @fencing_idle_write = NULL, @fencing_idle_read = NULL"
+)
 
 
 def _ending(how: str) -> str:

@@ -44,7 +44,10 @@ public final class Fenced {
     private static final int STALE_IN_MARIADB = 31001;
     private static final String WAITED_TOO_LONG = "55P03"; // lock_not_available
     private static final Set<Integer> WAITED_TOO_LONG_IN_MARIADB = Set.of(1205, 1969); // innodb_lock_wait_timeout, max_statement_time
-    private static final String FORGET = "SET @fencing_claimer = NULL, SESSION idle_transaction_timeout = IFNULL(@fencing_idle, @@idle_transaction_timeout), @fencing_idle = NULL";
+    private static final String FORGET = "SET @fencing_claimer = NULL, SESSION idle_transaction_timeout = IFNULL(@fencing_idle, @@idle_transaction_timeout), "
+        + "SESSION idle_write_transaction_timeout = IFNULL(@fencing_idle_write, @@idle_write_transaction_timeout), "
+        + "SESSION idle_readonly_transaction_timeout = IFNULL(@fencing_idle_read, @@idle_readonly_transaction_timeout), "
+        + "@fencing_idle = NULL, @fencing_idle_write = NULL, @fencing_idle_read = NULL";
     private static final Pattern SAID = Pattern.compile("stale fencing token for '(.*)': presented (\\d+), highest seen (\\d+)", Pattern.DOTALL);
 
     private Fenced() {}
@@ -114,12 +117,17 @@ public final class Fenced {
 
     /**
      * Makes MariaDB end the connection when it is idle in the transaction for the TTL, rounded up to whole seconds: a paused holder would keep its
-     * successor from the rows. A shorter limit of the session stays. {@link #end} restores the session's limit.
+     * successor from the rows. A shorter limit of the session stays. MariaDB has two more limits, for transactions that have written and for those
+     * that have not, and uses one that is not 0 instead of the first. {@link #end} restores the session's limits.
      */
     private static void limitIdle(Connection connection, Lease lease) throws SQLException {
         long seconds = Math.max(1, lease.ttl().plusNanos(Clock.SECOND - 1).toSeconds());
         String shorter = "@@idle_transaction_timeout BETWEEN 1 AND " + seconds;
-        execute(connection, "SET @fencing_idle = @@idle_transaction_timeout, SESSION idle_transaction_timeout = IF(" + shorter + ", @@idle_transaction_timeout, " + seconds + ")");
+        execute(connection, "SET @fencing_idle = @@idle_transaction_timeout, "
+            + "@fencing_idle_write = @@idle_write_transaction_timeout, @fencing_idle_read = @@idle_readonly_transaction_timeout, "
+            + "SESSION idle_transaction_timeout = IF(" + shorter + ", @@idle_transaction_timeout, " + seconds + "), "
+            + "SESSION idle_write_transaction_timeout = LEAST(@@idle_write_transaction_timeout, " + seconds + "), "
+            + "SESSION idle_readonly_transaction_timeout = LEAST(@@idle_readonly_transaction_timeout, " + seconds + ")");
     }
 
     private static void execute(Connection connection, String sql) throws SQLException {
