@@ -574,7 +574,7 @@ class SQLAlchemySessionMariaDB(SQLAlchemyMariaDB):
                 with fenced(session, lease((name, 1))) as tx:
                     self.write(tx, id, 100 / amount)
             with self.connect() as conn:
-                self.assertEqual(self.idle_limit(conn), 0)
+                self.assertEqual(self.idle_limit(conn, "idle_transaction_timeout"), 0)
                 self.assertEqual(self.value(conn, "SELECT @fencing_claimer IS NULL"), 1)
         self.assertEqual(self.balance(id), 10)
 
@@ -622,7 +622,7 @@ class DjangoMariaDB(InMariaDB, Django):
                             outer.write(conn, id, 10 // amount)
                 with outer.assertRaisesRegex(Exception, "no fencing token for"):
                     outer.write(conn, id, 2)
-                outer.assertEqual(outer.idle_limit(conn), 0)
+                outer.assertEqual(outer.idle_limit(conn, "idle_transaction_timeout"), 0)
 
         result = unittest.TestResult()
         unittest.defaultTestLoader.loadTestsFromTestCase(Application).run(result)

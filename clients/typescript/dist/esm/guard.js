@@ -178,18 +178,25 @@ const inPostgres = {
     run: (client, sql) => client.query(sql),
 };
 const inMariadb = {
-    forget: 'SET @fencing_claimer = NULL, SESSION idle_transaction_timeout = IFNULL(@fencing_idle, @@idle_transaction_timeout), @fencing_idle = NULL',
+    forget: 'SET @fencing_claimer = NULL, SESSION idle_transaction_timeout = IFNULL(@fencing_idle, @@idle_transaction_timeout), ' +
+        'SESSION idle_write_transaction_timeout = IFNULL(@fencing_idle_write, @@idle_write_transaction_timeout), ' +
+        'SESSION idle_readonly_transaction_timeout = IFNULL(@fencing_idle_read, @@idle_readonly_transaction_timeout), ' +
+        '@fencing_idle = NULL, @fencing_idle_write = NULL, @fencing_idle_read = NULL',
     async begin(client) {
         const [row] = (await this.rows(client, 'SELECT @@in_transaction AS busy'));
         if (row?.busy)
             inside();
         await this.run(client, 'START TRANSACTION');
     },
-    /** Limits how long the session may be idle in the transaction. If the session has a shorter limit, that stays. */
+    /** Limits how long the session may be idle in the transaction. If the session has a shorter limit, that stays. MariaDB
+     * has two more limits, for transactions that have written and for those that have not: one that is not 0 counts instead. */
     limit(client, lease) {
         const seconds = Math.max(1, Math.ceil((lease.validity + IDLE_GRACE) / 1000));
         const limit = `IF(@@idle_transaction_timeout BETWEEN 1 AND ${seconds}, @@idle_transaction_timeout, ${seconds})`;
-        return this.run(client, `SET @fencing_idle = @@idle_transaction_timeout, SESSION idle_transaction_timeout = ${limit}`);
+        const least = (name) => `SESSION ${name} = LEAST(@@${name}, ${seconds})`;
+        return this.run(client, 'SET @fencing_idle = @@idle_transaction_timeout, @fencing_idle_write = @@idle_write_transaction_timeout, ' +
+            `@fencing_idle_read = @@idle_readonly_transaction_timeout, SESSION idle_transaction_timeout = ${limit}, ` +
+            `${least('idle_write_transaction_timeout')}, ${least('idle_readonly_transaction_timeout')}`);
     },
     claim(client, part, lease) {
         const seconds = Math.max(1, Math.ceil(lease.validity / 1000));

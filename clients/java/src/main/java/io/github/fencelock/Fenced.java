@@ -180,7 +180,8 @@ public final class Fenced {
     /**
      * Claims the lease's resources as the first statement of a transaction that a framework begins and ends, such as Spring or
      * Jakarta Transactions. The transaction must call {@link #beforeCommit} at its end. Throws LeaseLostException if the lease is lost, and
-     * StaleTokenException if the guard has seen a larger token; the transaction has to be rolled back then.
+     * StaleTokenException if the guard has seen a larger token; the transaction has to be rolled back then. After a rollback the claim
+     * counts for nobody.
      *
      * @param connection a connection
      * @param lease the lease
@@ -200,7 +201,8 @@ public final class Fenced {
     }
 
     /**
-     * Ends the claim of {@link #claim}. Throws LeaseLostException if the lease is lost; the transaction has to be rolled back then.
+     * Ends the claim of {@link #claim}. Throws LeaseLostException if the lease is lost; the transaction has to be rolled back then. After a rollback the claim
+     * counts for nobody.
      *
      * @param connection a connection
      * @param lease the lease

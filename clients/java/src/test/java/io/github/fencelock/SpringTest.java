@@ -14,6 +14,7 @@ import org.springframework.aop.framework.ProxyFactory;
 import org.springframework.jdbc.core.JdbcTemplate;
 import org.springframework.jdbc.datasource.DataSourceTransactionManager;
 import org.springframework.jdbc.datasource.DataSourceUtils;
+import org.springframework.jdbc.datasource.SingleConnectionDataSource;
 import org.springframework.transaction.annotation.AnnotationTransactionAttributeSource;
 import org.springframework.transaction.annotation.Transactional;
 import org.springframework.transaction.interceptor.TransactionInterceptor;
@@ -101,5 +102,45 @@ class SpringTest {
         });
         assertEquals(15, balance);
         assertThrows(RuntimeException.class, () -> new JdbcTemplate(source).update("UPDATE accounts SET balance = 99 WHERE id = 20"));
+    }
+
+    /**
+     * A pool gives a connection to its next user after a commit, a rollback and a refused claim, in any order: nobody writes there without a claim of
+     * his own. MariaDB keeps who has claimed in the connection; what a rollback leaves there was never committed to a mark, so it admits nobody.
+     */
+    @Test
+    void aClaimIsNotThePoolsNextUsers() {
+        for (String database : new String[] {"DATABASE_URL", "MARIADB_URL"}) {
+            SingleConnectionDataSource pool = new SingleConnectionDataSource(connected(Databases.of(database)), true);
+            TransactionTemplate transactions = new TransactionTemplate(new DataSourceTransactionManager(pool));
+            JdbcTemplate jdbc = new JdbcTemplate(pool);
+            long token = 0;
+            for (String order : new String[] {"r", "cr", "rc", "rcr", "sc", "crs", "rsr"}) {
+                for (char step : order.toCharArray()) {
+                    Lease lease = Databases.lease("accounts/21", step == 's' ? Math.max(1, token - 1) : ++token + 1);
+                    try {
+                        transactions.execute(status -> {
+                            FencedBySpring.claim(pool, lease);
+                            jdbc.update("UPDATE accounts SET balance = balance + 1 WHERE id = 21");
+                            if (step == 'r') throw new ArithmeticException();
+                            return null;
+                        });
+                    } catch (ArithmeticException | StaleTokenException e) {
+                        // rolled back
+                    }
+                    assertThrows(RuntimeException.class, () -> jdbc.update("UPDATE accounts SET balance = 99 WHERE id = 21"), database + " " + order);
+                    assertThrows(RuntimeException.class, () -> transactions.execute(status -> jdbc.update("UPDATE accounts SET balance = 99 WHERE id = 21")), database + " " + order);
+                }
+            }
+            pool.destroy();
+        }
+    }
+
+    private static Connection connected(DataSource source) {
+        try {
+            return source.getConnection();
+        } catch (SQLException e) {
+            throw new IllegalStateException(e);
+        }
     }
 }
