@@ -134,7 +134,7 @@ func (c Config) Validate() error {
 	case c.WatchInterval < time.Millisecond:
 		return fmt.Errorf("WatchInterval is %s: at least 1ms", c.WatchInterval)
 	case c.Recovery != RecoveryAuto && c.Recovery != RecoveryManual:
-		return fmt.Errorf("Recovery is %q: %q or %q", c.Recovery, RecoveryAuto, RecoveryManual) //nolint:staticcheck // the error begins with the field
+		return fmt.Errorf("Recovery is %q: %q or %q", c.Recovery, RecoveryAuto, RecoveryManual)
 	}
 	return nil
 }
