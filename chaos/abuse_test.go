@@ -19,7 +19,7 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// abused is a server that gets more than it deserves.
+// abused is a server under hostile load.
 type abused struct {
 	t     *testing.T
 	stand *Stand // its HTTP client
@@ -96,7 +96,7 @@ func (a *abused) admins(path string) string {
 	return string(text)
 }
 
-// awaitUsage waits until the server holds about what it did before.
+// awaitUsage waits until the server uses about as much as before.
 func (a *abused) awaitUsage(before usage, within time.Duration) {
 	a.t.Helper()
 	testenv.Eventually(a.t, within, func() error {
@@ -119,7 +119,7 @@ func (a *abused) dial() net.Conn {
 	return conn
 }
 
-// flood does n things at once, at most so many at a time.
+// flood calls a function n times, with a limit of calls at the same time.
 func flood(n, atOnce int, do func(i int)) {
 	var running sync.WaitGroup
 	slots := make(chan struct{}, atOnce)
@@ -133,8 +133,8 @@ func flood(n, atOnce int, do func(i int)) {
 	running.Wait()
 }
 
-// Connections that send a byte now and then are cut off, headers as bodies (also
-// one that nobody reads), and others are served meanwhile.
+// Connections that send a byte now and then are closed, whether the bytes belong to a header or to a body (even one
+// that nobody reads). Other callers are served meanwhile.
 func TestSlowLoris(t *testing.T) {
 	testenv.Long(t, "connections that drip and are not cut off")
 	t.Parallel()
@@ -217,8 +217,7 @@ func TestThousandsOfIdleConnections(t *testing.T) {
 	a.awaitUsage(before, 30*time.Second)
 }
 
-// answersSoon asks on new connections whether the process lives. A busy machine may
-// be late, but not every time.
+// answersSoon checks on new connections that the process responds. A busy machine may be late, but not every time.
 func (a *abused) answersSoon(t *testing.T) {
 	t.Helper()
 	const tries, most = 20, 250 * time.Millisecond
@@ -240,8 +239,8 @@ func (a *abused) answersSoon(t *testing.T) {
 	}
 }
 
-// Who asks for large answers and does not read them gets few at a time, and those
-// are cut off: they cost the server little, and others are served meanwhile.
+// Callers that ask for large responses and do not read them get only a few at a time, and these are cut off. So they
+// cost the server little, and other callers are served meanwhile.
 func TestSlowReaders(t *testing.T) {
 	testenv.Long(t, "answers that nobody reads and that fill a server")
 	t.Parallel()
@@ -296,7 +295,7 @@ func TestSlowReaders(t *testing.T) {
 	a.awaitUsage(before, time.Minute)
 }
 
-// dialNarrow opens a connection that takes little before it is read.
+// dialNarrow opens a connection with small buffers, which hold little that is not read.
 func (a *abused) dialNarrow() net.Conn {
 	a.t.Helper()
 	dialer := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
@@ -312,7 +311,7 @@ func (a *abused) dialNarrow() net.Conn {
 	return conn
 }
 
-// Headers over the limit are refused while they come, and bodies too.
+// Headers and bodies over the limit are refused before they have arrived as a whole.
 func TestGiantRequests(t *testing.T) {
 	testenv.Long(t, "a giant request that fills the server or its log")
 	a := startAbused(t)
@@ -349,8 +348,8 @@ func TestGiantRequests(t *testing.T) {
 	a.awaitUsage(before, 30*time.Second)
 }
 
-// The line is full: who comes then is told to come back, and when the others
-// hang up nothing of them is left.
+// When the queue is full, the server tells a further request to come back later. When the waiters hang up, nothing of
+// them is left.
 func TestFloodOfWaiters(t *testing.T) {
 	const most, all = 200, 600
 	a := startAbused(t, "FENCELOCK_MAX_WAITERS="+strconv.Itoa(most))
@@ -393,7 +392,7 @@ func TestFloodOfWaiters(t *testing.T) {
 	a.awaitUsage(before, 30*time.Second)
 }
 
-// waitInLine asks for a lock with a long wait; it returns status and Retry-After.
+// waitInLine asks for a lock with a long wait. It returns the status and Retry-After.
 func (a *abused) waitInLine(ctx context.Context, resource string) string {
 	body := fmt.Sprintf(`{"resource":%q,"wait_ms":60000}`, resource)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://server-0/locks", strings.NewReader(body))
@@ -410,8 +409,7 @@ func (a *abused) waitInLine(ctx context.Context, resource string) string {
 	return fmt.Sprint(resp.StatusCode, " ", resp.Header.Get("Retry-After"))
 }
 
-// Resources that are locked once and never again leave nothing, neither in the
-// server nor on a node.
+// Resources that are locked once and never again leave nothing behind, neither in the server nor on a node.
 func TestFloodOfResources(t *testing.T) {
 	testenv.Long(t, "resources by the thousand that a server never forgets")
 	t.Parallel()

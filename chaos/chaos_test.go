@@ -30,8 +30,8 @@ var (
 	out       = flag.String("out", os.TempDir(), "TestChaos: the folder for the report and the histories of failed rounds")
 )
 
-// short is a stand for a test of a minute or so: a lost node is silent for a
-// second only, and a machine that is busy with other tests is forgiven much.
+// short is a stand for a test of about a minute: a lost node is silent for only a second, and a machine that is busy
+// with other tests is forgiven much.
 func short(t *testing.T) Config {
 	t.Helper()
 	return Config{
@@ -40,8 +40,7 @@ func short(t *testing.T) Config {
 	}
 }
 
-// Some faults for a short while: nothing that is promised breaks. All are in
-// TestSoakEveryFault.
+// TestFaults makes some of the faults of TestSoakEveryFault for a short while each. No promise is broken.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	tryNamed(t, "Postgres killed", "majority lost")
@@ -61,22 +60,22 @@ func tryNamed(t *testing.T, names ...string) {
 	tryFaults(t, faults)
 }
 
-// Every fault for a short while.
+// TestSoakEveryFault makes every fault for a short while.
 func TestSoakEveryFault(t *testing.T) {
 	testenv.Soak(t, "a fault of the list that the service does not survive alone; TestChaos draws some of them")
 	tryFaults(t, Faults())
 }
 
-// What can go wrong with a Postgres, for a short while each. A ZooKeeper needs up to
-// half a minute to be back: make chaos CHAOS="-engine zookeeper".
+// TestSoakEngine makes the faults of a Postgres for a short while each. A ZooKeeper needs up to half a minute to be
+// back, so it is not tested here: make chaos CHAOS="-engine zookeeper".
 func TestSoakEngine(t *testing.T) {
 	testenv.Soak(t, "a fault of Postgres that the service does not survive")
 	e := startPostgresEngine(t, servers)
 	tryOn(t, StartEngine(t, short(t), e), ofEngine(e))
 }
 
-// What only an etcd can come to, for a short while each; the rest is as with a Postgres:
-// make chaos CHAOS="-engine etcd".
+// TestSoakEtcd makes the faults that only an etcd can have, for a short while each. The others are as with a
+// Postgres: make chaos CHAOS="-engine etcd".
 func TestSoakEtcd(t *testing.T) {
 	testenv.Soak(t, "a fault of etcd that the service does not survive")
 	e := startEtcdEngine(t, servers)
@@ -173,7 +172,7 @@ func runChaos(t *testing.T, s *Stand) *Report {
 	return report
 }
 
-// chosen are the faults that can be had here and were asked for.
+// chosen returns the faults that were asked for and are possible on this machine.
 func chosen(t *testing.T, s *Stand) (faults []Fault) {
 	t.Helper()
 	all := Faults()
@@ -191,8 +190,7 @@ func chosen(t *testing.T, s *Stand) (faults []Fault) {
 	return faults
 }
 
-// TestGapsOfABusyMachine: only that time counts against the service in which the
-// machine had time for it.
+// TestGapsOfABusyMachine: time counts against the service only if the machine had time for it then.
 func TestGapsOfABusyMachine(t *testing.T) {
 	at := func(seconds ...int) (times []time.Duration) {
 		for _, s := range seconds {

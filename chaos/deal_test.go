@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Any two faults that need no more than all nodes get theirs, whichever comes first: one
-// that needs a certain node found it dealt to another.
+// Any two faults that together need no more nodes than there are get their nodes, in either order. Once a fault that
+// needs a certain node found that node given to another fault.
 func TestNodesAreDealt(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	faults := Faults()

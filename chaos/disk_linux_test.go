@@ -45,8 +45,8 @@ func fill(tb testing.TB, dir string) (path string) {
 	return path
 }
 
-// The embedded file's disk is full for a while, and the server is killed on it:
-// nothing that was acknowledged is lost, and all works again when there is room.
+// The disk of the embedded file is full for a while, and the server is killed meanwhile. Nothing that was
+// acknowledged is lost, and everything works again when there is room.
 func TestDiskFull(t *testing.T) {
 	testenv.Long(t, "a full disk that loses an acknowledged lease")
 	dir := smallDisk(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// hostile is something that is configured as a Redis node and is none.
+// hostile is a program that is configured as a Redis node but is not one.
 type hostile struct {
 	listener net.Listener
 	say      atomic.Pointer[lie]
@@ -23,7 +23,7 @@ type hostile struct {
 	asked    atomic.Int64
 }
 
-// lie answers what a connection sent, or returns an error to close it.
+// lie responds to what a connection sent, or returns an error to close the connection.
 type lie func(conn net.Conn, asked []byte) error
 
 func startHostile(t *testing.T) *hostile {
@@ -67,7 +67,7 @@ func (h *hostile) serve() {
 	}
 }
 
-// says answers every command of what was asked with the same text.
+// says responds to every command with the same text.
 func says(text string) lie {
 	return func(conn net.Conn, asked []byte) error {
 		_, err := io.WriteString(conn, strings.Repeat(text, max(1, bytes.Count(asked, []byte("*")))))
@@ -87,7 +87,7 @@ func floods(head, piece string) lie {
 	}
 }
 
-// lies are what a node may say that it should not.
+// lies are wrong replies of a node.
 func lies() map[string]lie {
 	return map[string]lie{
 		"nothing":             func(net.Conn, []byte) error { return nil },
@@ -118,8 +118,7 @@ func lies() map[string]lie {
 	}
 }
 
-// One of three nodes is hostile: locks are taken and released all the same, at
-// once, and the server does not grow.
+// One of three nodes is hostile. Locks are still taken and released at once, and the server's memory does not grow.
 func TestHostileNode(t *testing.T) {
 	t.Parallel()
 	nodes := testenv.StartRedisN(t, 2)

@@ -11,7 +11,7 @@ import (
 // A check that cannot fail checks nothing: each test here breaks something on
 // purpose, and the round must find it.
 
-// sabotaged runs rounds with something broken until that is found.
+// sabotaged breaks something, and runs rounds until the check finds it.
 func sabotaged(t *testing.T, s *Stand, broken sabotage, kind string) {
 	t.Helper()
 	s.config.sabotage = broken
@@ -61,7 +61,7 @@ func TestSoakSabotageIsFound(t *testing.T) {
 	}
 }
 
-// history of one resource, by hand.
+// made makes a history of one resource by hand.
 func made(ops ...op) *checker {
 	c := &checker{resource: "r"}
 	for _, o := range ops {

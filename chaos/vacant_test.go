@@ -10,7 +10,7 @@ import (
 
 const ms = time.Millisecond
 
-// looksAt are looks of 10 ms, 100 ms apart, all of which show the same.
+// looksAt returns looks at the queue that take 10 ms each, 100 ms apart, and all show the same.
 func looksAt(from, to time.Duration, label string) (looks []vacancy.Look) {
 	for t := from; t < to; t += 100 * ms {
 		looks = append(looks, vacancy.Look{From: t, To: t + 10*ms, Held: label != "", Label: label})
@@ -18,12 +18,12 @@ func looksAt(from, to time.Duration, label string) (looks []vacancy.Look) {
 	return looks
 }
 
-// waiter waits for r all the time.
+// waiter is a caller that waits for r all the time.
 func waiter() *op {
 	return &op{Kind: opAcquire, Label: "w", Key: "w", Names: []string{"r"}, Sent: 0, Done: 20 * time.Second, Wait: time.Minute}
 }
 
-// grant is the answer to a client that is called a, at 1 s, for a lease of 5 s.
+// grant is the response to a client called a, at 1 s, with a lease of 5 s.
 func grant() *op {
 	return &op{
 		Kind: opAcquire, Label: "a", Names: []string{"r"}, Sent: 1000 * ms, Done: 1010 * ms, Status: http.StatusCreated,
@@ -102,7 +102,7 @@ func TestVacancies(t *testing.T) {
 	}
 }
 
-// Time in which the machine was late does not count.
+// Time does not count against the service if the machine was late then.
 func TestVacancyOfALateMachine(t *testing.T) {
 	v := newVacant("r", []*op{waiter()})
 	v.late = []time.Duration{3 * time.Second}

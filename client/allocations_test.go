@@ -12,7 +12,7 @@ import (
 	"github.com/fencelock/fencelock/client"
 )
 
-// instant answers without a network.
+// instant is a transport that responds at once, without a network.
 type instant struct{ granted string }
 
 func (t *instant) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -55,7 +55,7 @@ func pair(tb testing.TB, c *client.Client) {
 	}
 }
 
-// barePair is a pair by net/http alone, which remembers nothing and repeats nothing.
+// barePair acquires and releases with net/http alone. It remembers and repeats nothing.
 func barePair(tb testing.TB, c *http.Client) {
 	tb.Helper()
 	var granted wire.Lease
@@ -82,8 +82,7 @@ func barePair(tb testing.TB, c *http.Client) {
 	send(http.MethodDelete, "/leases/current", "")
 }
 
-// BenchmarkPair is what the client itself costs an acquire and a release, beside
-// net/http's client alone.
+// BenchmarkPair measures what the client itself adds to the cost of an acquire and a release with net/http alone.
 func BenchmarkPair(b *testing.B) {
 	b.Run("client", func(b *testing.B) {
 		c := instantClient(b)
@@ -101,8 +100,8 @@ func BenchmarkPair(b *testing.B) {
 	})
 }
 
-// An acquire and a release make maxAllocations at most, those of net/http's client and of
-// the answers here included.
+// An acquire and a release make at most maxAllocations allocations, including those of net/http's client and of the
+// responses in this test.
 func TestAllocationsOfAPair(t *testing.T) {
 	const maxAllocations = 84 + droppedByRace // 81: two are the messages that a batch could take
 	c := instantClient(t)

@@ -12,7 +12,8 @@ import (
 	"github.com/fencelock/fencelock/client"
 )
 
-// Who gives up leaves the batch to the others; the lease that it was granted is released.
+// When one caller of a batch gives up, the batch continues for the others. The lease that its call was granted is
+// released.
 func TestACancelledCallInABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, at := atCounter(t, "http://one")
@@ -40,7 +41,8 @@ func TestACancelledCallInABatch(t *testing.T) {
 	})
 }
 
-// Whose batch gets no answer, after it was given up, is ended again: the batch may have taken effect in between.
+// A call is given up, and then its batch gets no response. The client cancels the call a second time, because the
+// batch may have taken effect after the first cancel.
 func TestACancelledCallInABatchWithoutAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, at := atCounter(t, "http://one", client.WithPatience(0))
@@ -76,7 +78,8 @@ func TestACancelledCallInABatchWithoutAnAnswer(t *testing.T) {
 	})
 }
 
-// When all have left, nobody reads the answer: the request is cancelled, as a single one is.
+// When all callers of a batch have given up, nobody reads the response: the client aborts the request, as it does
+// with a single request.
 func TestACancelledBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, at := atCounter(t, "http://one")
@@ -121,8 +124,8 @@ func TestACallThatIsCancelledBeforeItsBatch(t *testing.T) {
 	})
 }
 
-// A try in a batch whose answer is overdue is given up, and the next server asked with the same
-// key. What the batch is granted after that is released, unless it is the same lease.
+// When the response to a batch is overdue, the client gives the try up and asks the next server with the same key. A
+// lease that the batch is granted after that is released, unless it is the same lease.
 func TestAnOverdueBatch(t *testing.T) {
 	for name, late := range map[string]int64{"another lease": 8, "the same lease": 7} {
 		t.Run(name, func(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 	"github.com/fencelock/fencelock/client"
 )
 
-// A caller alone sends a request a call, and so do two.
+// One caller alone sends one request for each call, and so do two callers.
 func TestACallerAloneSendsSingleRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, at := atCounter(t, "http://one")
@@ -48,8 +48,8 @@ func TestACallerAloneSendsSingleRequests(t *testing.T) {
 	})
 }
 
-// What other callers ask for meanwhile is one request, in which each has its own outcome and key: one
-// that is refused does not fail the others.
+// The calls of further callers are sent in one request. Each call in it has its own outcome and key: one that is
+// refused does not make the others fail.
 func TestCallsShareARequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, at := atCounter(t, "http://one", client.WithPatience(0))
@@ -113,7 +113,7 @@ func TestCallsShareARequest(t *testing.T) {
 	})
 }
 
-// One caller's calls are sent in their order, each after the answer to the one before.
+// The calls of one caller are sent in their order, each after the response to the one before.
 func TestTheOrderOfACallersCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, at := atCounter(t, "http://one", client.WithBatchAfter(0))
@@ -149,7 +149,7 @@ func TestTheOrderOfACallersCalls(t *testing.T) {
 	})
 }
 
-// No call waits longer than 5 ms for others: requests that nobody answers hold none up.
+// No call waits longer than 5 ms for others: it does not wait for requests that get no response.
 func TestNoCallWaitsLongForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, at := atCounter(t, "http://one")
@@ -173,7 +173,8 @@ func TestNoCallWaitsLongForOthers(t *testing.T) {
 	})
 }
 
-// A wait is a request of its own, and so is what is too large for a batch, and a lease id that JSON would change.
+// Three kinds of calls are sent as single requests: a wait in the queue, a call that is too large for a batch, and a
+// call with a lease id that JSON would change.
 func TestWhatIsSentAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, at := atCounter(t, "http://one", client.WithBatchAfter(0))
@@ -194,7 +195,7 @@ func TestWhatIsSentAlone(t *testing.T) {
 	})
 }
 
-// A batch has 128 operations, and a body that servers take.
+// A batch has at most 128 operations, and a body that servers accept.
 func TestLimitsOfABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, at := atCounter(t, "http://one")
@@ -220,7 +221,7 @@ func TestLimitsOfABatch(t *testing.T) {
 	})
 }
 
-// A server, or a proxy, that takes no batches is sent single requests for a minute.
+// If a server, or a proxy, does not accept batches, the client sends it single requests for a minute.
 func TestAServerWithoutBatches(t *testing.T) {
 	for _, status := range []int{http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusForbidden, http.StatusRequestEntityTooLarge, http.StatusNotImplemented} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
@@ -274,7 +275,7 @@ func TestAServerWithoutBatches(t *testing.T) {
 	}
 }
 
-// What is answered to a batch as a whole is answered to each of its calls.
+// A response to a batch as a whole is the response to each of its calls.
 func TestAnswersToAWholeBatch(t *testing.T) {
 	problem := func(status int, kind string) *http.Response {
 		return response(nil, status, wire.Problem{Type: wire.ProblemPrefix + kind, Title: kind, Status: status})
@@ -321,7 +322,8 @@ func TestAnswersToAWholeBatch(t *testing.T) {
 	}
 }
 
-// A call has the credential that it asked for with its own context, so calls with different ones are in different batches.
+// A call is sent with the credential that its own context gave, so calls with different credentials are in different
+// batches.
 func TestCredentialsInBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type user struct{}
@@ -366,8 +368,8 @@ func TestCredentialsInBatches(t *testing.T) {
 	})
 }
 
-// Close ends the acquires of a batch, and waits until what it granted them is released; the others' calls are answered. Nothing is left
-// running: the bubble would not end.
+// Close ends the acquires of a batch, and waits until the leases that they were granted are released. Other calls get
+// their responses. No goroutine is left, else the bubble would not end.
 func TestCloseWithBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, at := atCounter(t, "http://one")
@@ -416,7 +418,7 @@ func TestCloseWithBatches(t *testing.T) {
 	})
 }
 
-// Leases that are kept alive are extended together, and each in time.
+// Leases that are kept alive are extended together, each in time.
 func TestExtendsShareARequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const leases, ttl = 100, time.Minute
@@ -459,7 +461,7 @@ func TestExtendsShareARequest(t *testing.T) {
 	})
 }
 
-// A lease that is kept alive alone is extended at a third of its TTL.
+// A single lease that is kept alive is extended when a third of its TTL has passed.
 func TestALoneLeaseIsExtendedAtAThird(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, at := atCounter(t, "http://one")
@@ -500,8 +502,8 @@ func TestAnOldLeaseIsExtendedAtOnce(t *testing.T) {
 	})
 }
 
-// A 404 to a release is success where an earlier try may have released the lease: one that was
-// answered 500 or 503, and not one that was refused before anything was done.
+// A 404 to a release is success if an earlier try may have released the lease: after a 500 or 503, but not after a
+// try that was refused before it could take effect.
 func TestAReleaseThatMayHaveBeenDone(t *testing.T) {
 	for status, lost := range map[int]bool{
 		http.StatusInternalServerError: false, http.StatusServiceUnavailable: false, http.StatusTooManyRequests: true,

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Rounds of 256 requests at once all use the connections of the first: none is dialled again
-// because too few stayed open. A try's time limit is not in it, since one that is over closes them.
+// Rounds of 256 requests at once all use the connections of the first round: the client keeps them open. The time
+// limit of a try is long here, because a try that runs out of time closes its connection.
 func TestCallersKeepTheirConnections(t *testing.T) {
 	const callers, rounds = 256, 4
 	var opened, here atomic.Int32

@@ -14,8 +14,8 @@ import (
 	"github.com/fencelock/fencelock/client"
 )
 
-// The work's context is over by the clock, although the goroutine that would cancel it
-// does not run; so are Cause and Done then.
+// The work's context has ended by the clock even if the goroutine that would cancel it has not run. Cause and Done
+// agree.
 func TestErrLooksAtTheClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := connectFake(t, &fake{})
@@ -49,8 +49,8 @@ func TestErrLooksAtTheClock(t *testing.T) {
 	})
 }
 
-// However large the margin is, a lease outlives its first extensions, which come after a third
-// of the TTL: its validity is a little shorter than what is left of that.
+// However large the margin is, a lease lives through its first extensions, which come after a third of the TTL. The
+// validity is a little shorter than what is left of the TTL.
 func TestTheLargestMarginLeavesTimeToExtend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := connectFake(t, &fake{})
@@ -95,7 +95,7 @@ func TestErrors(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// What is not UTF-8 would arrive as something else, so nothing is sent.
+// Text that is not UTF-8 would arrive as another text, so nothing is sent.
 func TestMalformedRequestsAreNotSent(t *testing.T) {
 	f := &fake{}
 	c := connectFake(t, f)

@@ -15,7 +15,7 @@ import (
 	"github.com/fencelock/fencelock/client"
 )
 
-// What no service accepts is refused before anything is sent.
+// Options that no service accepts are refused before anything is sent.
 func TestOptionsAreCheckedFirst(t *testing.T) {
 	names := make([]string, 17)
 	for i := range names {
@@ -59,7 +59,7 @@ func TestOptionsAreCheckedFirst(t *testing.T) {
 
 func acquired(_ *client.Lease, err error) error { return err }
 
-// KeepAlive has no error of its own: the context is over, and says why.
+// KeepAlive returns no error. With wrong options its context has ended, and its cause says why.
 func TestKeepAliveChecksItsOptions(t *testing.T) {
 	l, err := connectFake(t, &fake{}).Acquire(t.Context(), "r")
 	if err != nil {
@@ -72,7 +72,7 @@ func TestKeepAliveChecksItsOptions(t *testing.T) {
 	}
 }
 
-// The settings that calls share are one option of Do, and several of Acquire.
+// The settings that several calls share can be passed to Do as one option, and to Acquire as several.
 func TestAcquireOptionsInASlice(t *testing.T) {
 	f := &fake{}
 	c := connectFake(t, f)
@@ -96,7 +96,7 @@ func TestAcquireOptionsInASlice(t *testing.T) {
 	}
 }
 
-// Every field may be read of every refusal.
+// Every field of the error can be read for every kind of refusal.
 func TestProblemErrorsFields(t *testing.T) {
 	f := &fake{}
 	c := connectFake(t, f)
@@ -132,7 +132,7 @@ func TestProblemErrorsFields(t *testing.T) {
 	}
 }
 
-// TryDo does not queue, and goes on for its patience while no server can serve it.
+// TryDo does not wait in the queue, but repeats its call for its patience while no server can serve it.
 func TestTryDoHeedsPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{}
@@ -157,7 +157,7 @@ func TestTryDoHeedsPatience(t *testing.T) {
 	})
 }
 
-// A release that takes long does not keep the caller of a Do whose context has ended; Close waits for it.
+// When the context of a Do has ended, a slow release does not delay the return. Close waits for that release.
 func TestDoDoesNotOutliveItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{}
@@ -186,7 +186,7 @@ func TestDoDoesNotOutliveItsContext(t *testing.T) {
 	})
 }
 
-// A deadline says what the call waited for.
+// The error after a deadline says for what the call waited.
 func TestDeadlineSaysWhatItWaitedFor(t *testing.T) {
 	holds := func(r *http.Request) *http.Response { // as a server that ends the wait in time
 		var body wire.AcquireRequest

@@ -16,10 +16,10 @@ import (
 	"github.com/fencelock/fencelock/client"
 )
 
-// counter is a transport on which the test answers each request.
+// counter is a transport where the test itself responds to each request.
 type counter struct{ arrived chan *customer }
 
-// customer is a request that waits for its answer.
+// customer is a request that waits for its response.
 type customer struct {
 	*http.Request
 
@@ -45,7 +45,7 @@ func (c *counter) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// next is the next request; it fails the test if none comes.
+// next returns the next request. It fails the test if none comes.
 func (c *counter) next(t *testing.T) *customer {
 	t.Helper()
 	select {
@@ -69,10 +69,10 @@ func (c *counter) none(t *testing.T) {
 
 func (c *customer) String() string { return c.Method + " " + c.URL.Path }
 
-// single is an operation as a request of its own would be: the resource, or the lease id, and the key.
+// single is an operation as a single request would have it: the resource or the lease id, and the key.
 type single struct{ what, of, key string }
 
-// operations are those of the request, which is a batch or one operation.
+// operations returns the operations of a request, which is a batch or a single operation.
 func (c *customer) operations(t *testing.T) (all []single) {
 	t.Helper()
 	resource := func(body []byte) string {
@@ -107,7 +107,7 @@ func (c *customer) operations(t *testing.T) (all []single) {
 	return all
 }
 
-// grantOf is the answer to an operation that succeeds: the lease of r has the id id-r.
+// grantOf is the response to an operation that succeeds. The lease of r has the id id-r.
 func grantOf(o single, token int64) wire.BatchResult {
 	if o.what == "release" {
 		return wire.BatchResult{Status: http.StatusNoContent}
@@ -129,7 +129,7 @@ func refusal(status int, kind string) wire.BatchResult {
 	return wire.BatchResult{Status: status, Body: text}
 }
 
-// grants answers with success, or as except says for the resource or lease id.
+// grants responds with success, except for the resources and lease ids in except.
 func (c *customer) grants(t *testing.T, except map[string]wire.BatchResult) {
 	t.Helper()
 	operations := c.operations(t)
@@ -149,7 +149,7 @@ func (c *customer) grants(t *testing.T, except map[string]wire.BatchResult) {
 	c.answer <- resp
 }
 
-// atCounter makes a client of servers whose requests come to the counter.
+// atCounter makes a client whose requests to its servers come to the counter.
 func atCounter(t *testing.T, servers string, opts ...client.Option) (*client.Client, *counter) {
 	t.Helper()
 	at := &counter{make(chan *customer, 1000)}
@@ -168,7 +168,7 @@ type taking struct {
 	done   chan struct{}
 }
 
-// take begins to acquire, and lets it come as far as it comes.
+// take begins an acquire in the background, and returns when that is blocked.
 func take(t *testing.T, c *client.Client, resource string, opts ...client.AcquireOption) *taking {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -182,7 +182,7 @@ func take(t *testing.T, c *client.Client, resource string, opts ...client.Acquir
 	return a
 }
 
-// gets fails the test unless the lease comes.
+// gets checks that the acquire gets its lease.
 func (a *taking) gets(t *testing.T, resource string) {
 	t.Helper()
 	<-a.done
@@ -198,7 +198,7 @@ func (a *taking) fails(t *testing.T, with error) {
 	}
 }
 
-// busy has two requests under way, which are answered by free.
+// busy brings two requests under way. free responds to them.
 func busy(t *testing.T, c *client.Client, at *counter) (free func()) {
 	t.Helper()
 	first, second := take(t, c, "first"), take(t, c, "second")

@@ -22,8 +22,8 @@ const (
 	fakeBearer = "secret-bearer-token"
 )
 
-// fake answers as a service of one resource would, also as a transport without a
-// network, so that a test may run in the time of testing/synctest.
+// fake responds as a service of one resource would. It is also a transport without a network, so that a test may run
+// in a bubble of testing/synctest.
 type fake struct {
 	mu       sync.Mutex
 	held     *wire.AcquireRequest               // who holds the resource; nil if it is free
@@ -75,7 +75,7 @@ func (f *fake) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response(r, http.StatusOK, granted), nil
 }
 
-// leaseOf is what a request for several resources is granted, or for one.
+// leaseOf is the lease that a request for one or several resources is granted.
 func leaseOf(body wire.AcquireRequest) wire.Lease {
 	granted := lease(time.Minute)
 	if body.Resource != "" {
@@ -98,7 +98,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(w, resp.Body)
 }
 
-// count is how many requests of a method and path there were.
+// count returns how many requests of a method and path have come.
 func (f *fake) count(request string) (n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -16,8 +16,8 @@ import (
 	"github.com/fencelock/fencelock/client"
 )
 
-// station is a service that handles requests one at a time, each for so long, and counts those that
-// are there at once.
+// station is a service that handles requests one at a time, each for the same time, and counts the requests that are
+// there at once.
 type station struct {
 	*fake
 
@@ -35,8 +35,8 @@ func (s *station) RoundTrip(r *http.Request) (*http.Response, error) {
 	return s.fake.RoundTrip(r)
 }
 
-// A thousand calls at once, whose requests cannot share one: each is sent when it has a connection, within its
-// time limit from then on, and the leases that are held outlive them.
+// A thousand calls come at once whose requests cannot be batched. Each is sent when a connection is free, and its
+// time limit counts from then on. The leases that are kept alive are not lost.
 func TestABurstIsBounded(t *testing.T) {
 	const most = 192 + 48 + 16 // connections
 	for name, opts := range map[string]client.AcquireOptions{
@@ -93,7 +93,7 @@ func TestABurstIsBounded(t *testing.T) {
 	}
 }
 
-// A call that is not sent for the whole of the client's time limit says so.
+// A call that gets no connection within the client's time limit says so.
 func TestACallThatIsNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{}
@@ -121,7 +121,7 @@ func TestACallThatIsNotSent(t *testing.T) {
 	})
 }
 
-// crowd answers batches after a tenth of a second, and counts the operations that are under way at once.
+// crowd responds to batches after a tenth of a second, and counts the operations that are under way at once.
 type crowd struct{ here, most atomic.Int64 }
 
 func (c *crowd) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -147,8 +147,8 @@ func (c *crowd) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response(r, http.StatusOK, results), nil
 }
 
-// Of a thousand calls at once no more are under way than a server answers in time: a batch at a time, and what
-// the others wait is not the time of their tries.
+// Of a thousand calls at once only one batch is under way at a time, which a server answers in time. The time that
+// the other calls wait does not count as time of their tries.
 func TestABurstIsOneBatchAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const calls, most = 1000, 128 + 2 // in a batch, and alone

@@ -14,8 +14,8 @@ import (
 	"github.com/fencelock/fencelock/client"
 )
 
-// Close cancels the work, keeps its lease alive until it has ended, and returns when
-// the lease is released. Who waits for a lease, or comes later, gets ErrClosed.
+// Close cancels the work, keeps its lease alive until the work has ended, and returns when the lease is released.
+// Calls that wait for a lease, or come later, get ErrClosed.
 func TestCloseWaitsForWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{}
@@ -129,7 +129,7 @@ func TestCloseWaitsForCancels(t *testing.T) {
 	})
 }
 
-// A Client that New did not make says so, and so does what depends on one.
+// A Client that was not made by New returns an error that says so, and so does everything that was made from it.
 func TestZeroClient(t *testing.T) {
 	var none *client.Client
 	ctx := t.Context()

@@ -21,7 +21,7 @@ import (
 // varPausedURL makes this test's program the worker that TestErrAfterAPause stops.
 const varPausedURL = "FENCELOCK_TEST_PAUSED_URL"
 
-// A process that was stopped past its lease sees that in ctx.Err() in its first look.
+// A process is stopped until its lease has expired. When it continues, its first call of ctx.Err() shows that.
 func TestErrAfterAPause(t *testing.T) {
 	t.Parallel()
 	const ttl, margin = 4 * time.Second, time.Second
@@ -71,8 +71,8 @@ func pause(t *testing.T, p *os.Process, d time.Duration) {
 	}
 }
 
-// looks at the validity and the context without a pause, so that no timer runs unless
-// the runtime interrupts it, and says whether they ever disagree.
+// looks reads the validity and the context again and again without a pause, so that timers run only if the runtime
+// interrupts it. It reports whether the two ever disagree.
 func looks(url string, margin time.Duration) {
 	c, err := client.New([]string{url})
 	if err != nil {

@@ -2,6 +2,6 @@
 
 package client_test
 
-// droppedByRace is how many allocations a pair may have more: with the race detector a sync.Pool drops
-// some of what it is given.
+// droppedByRace is how many more allocations a pair may make with the race detector, under which a sync.Pool drops
+// some of its objects.
 const droppedByRace = 4

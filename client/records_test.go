@@ -75,8 +75,8 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// A write is not sent again once it may have been done, and the same error says that a token
-// is stale and that the lease is lost.
+// A write is not sent again if it may have taken effect. The error of a stale token is also the error of a lost
+// lease.
 func TestRefusedWrites(t *testing.T) {
 	t.Parallel()
 	status, body := 503, `{"type":"/problems/guard-unavailable","title":"Down","status":503}`
@@ -99,8 +99,8 @@ func TestRefusedWrites(t *testing.T) {
 	}
 }
 
-// A call that is not sent again gets the client's whole time limit, or its caller's, however
-// quick answers were: if it is given up, it may have been done.
+// A call that must not be sent again gets the client's whole time limit, or its caller's, however fast earlier
+// responses were: if it were given up, it might have taken effect.
 func TestAWriteIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	var limits []time.Duration

@@ -10,8 +10,7 @@ import (
 	"github.com/fencelock/fencelock/client"
 )
 
-// The server that granted the lease is frozen when the work ends: the release
-// reaches the other one.
+// The server that granted the lease is frozen when the work ends: the other server gets the release.
 func TestDoReleasesAtTheOtherServer(t *testing.T) {
 	frozen := make(chan struct{})
 	first := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -14,7 +14,7 @@ import (
 	"github.com/fencelock/fencelock/client"
 )
 
-// Whatever is printed, and however, it shows no lease id, proof or credential.
+// Values of the client show no lease id, proof or credential, however they are printed.
 func TestNothingPrintsSecrets(t *testing.T) {
 	f := &fake{}
 	c := connectFake(t, f)

@@ -19,8 +19,8 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// orderBackend is a backend in one language: how to run it, and a part of the
-// orders for itself.
+// orderBackend is a backend in one language: how to run it, and the number from which its own orders count, so that
+// backends do not use the same orders.
 type orderBackend struct {
 	find   func(*testing.T) (command, env []string)
 	orders int
@@ -54,8 +54,8 @@ func (b orderBackend) start(t *testing.T, locks string) (backend, database strin
 	return backend, database
 }
 
-// The backends take a lock per order and write guarded: of requests that come at
-// the same time none is lost, and one that has fallen behind writes nothing.
+// The backends take a lock for each order and write under its token. Of requests that come at the same time none is
+// lost, and a request whose token is stale writes nothing.
 func TestOrderBackends(t *testing.T) {
 	testenv.NeedsServer(t)
 	t.Parallel()
@@ -207,7 +207,7 @@ func chargesAtOnce(t *testing.T, backend string) {
 	}
 }
 
-// refusesTheStale gives the order to a larger token first.
+// refusesTheStale claims the order with the largest token first, so that the backend's token is stale.
 func refusesTheStale(t *testing.T, backend, url string) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)

@@ -56,7 +56,7 @@ func TestCheckAcquire(t *testing.T) {
 	}
 }
 
-// A request is checked once: what goes down to the nodes does not change any more.
+// A request is checked once. After that nothing changes it on its way to the nodes.
 func TestACheckedRequestPassesAsItIs(t *testing.T) {
 	req := Request{Caller: Everyone, Resources: []string{"b", "a"}, IdempotencyKey: "k"}
 	if err := (Limits{}).WithDefaults().Check(&req); err != nil {
@@ -68,7 +68,8 @@ func TestACheckedRequestPassesAsItIs(t *testing.T) {
 	}
 }
 
-// A key is used for a request as it was sent: servers may have another default TTL.
+// The scope of an idempotency key is computed from the request as it was sent, because another server may have
+// another default TTL.
 func TestTheScopeIsOfTheRequestAsItWasSent(t *testing.T) {
 	scope := func(l Limits, change func(*Request)) string {
 		t.Helper()
@@ -99,7 +100,7 @@ func TestTheScopeIsOfTheRequestAsItWasSent(t *testing.T) {
 	}
 }
 
-// A service may have a longer shortest TTL than the API's, and says why.
+// A service may have a longer minimum TTL than the API. Its error says why.
 func TestTheShortestTTLOfAStore(t *testing.T) {
 	limits := Limits{MinTTL: 250 * time.Millisecond}.WithDefaults()
 	for ttl, says := range map[time.Duration]string{
@@ -132,7 +133,7 @@ func TestValidateResource(t *testing.T) {
 	}
 }
 
-// Two versions of fencelock compare scopes, so a request has the same one in each.
+// Two versions of fencelock compare scopes, so a request must have the same scope in both.
 func TestScopesStayAsTheyWere(t *testing.T) {
 	limits := Limits{}.WithDefaults()
 	for want, req := range map[string]Request{

@@ -21,7 +21,7 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 )
 
-// ttl is every lease's.
+// ttl is the TTL of every lease.
 const ttl = 4 * time.Second
 
 // lock is one of the contenders.
@@ -30,7 +30,7 @@ type lock interface {
 	acquire(ctx context.Context, resource string) (lease, error)
 }
 
-// lease is what its holder has.
+// lease is what the holder of a lease knows of it.
 type lease interface {
 	token() int64 // 0 if the lock has none
 	until() time.Time
@@ -41,7 +41,7 @@ type lease interface {
 	write(ctx context.Context, value string) error
 }
 
-// records is storage that checks no tokens, as most does not.
+// records is storage that does not check tokens, as most storage does not.
 type records map[string]string
 
 // --- fencelock, over HTTP ---
@@ -235,7 +235,7 @@ func (e *etcdLock) acquire(ctx context.Context, resource string) (lease, error) 
 	return l, l.mutex.TryLock(ctx)
 }
 
-// token is the revision at which the holder came: larger for each holder.
+// token returns the revision at which the holder came: it is larger for each later holder.
 func (l *etcdLease) token() int64     { return l.mutex.Header().Revision }
 func (l *etcdLease) until() time.Time { return l.end }
 

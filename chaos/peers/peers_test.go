@@ -20,7 +20,7 @@ import (
 
 var rounds = flag.Int("rounds", 1, "rounds of each fault for each lock")
 
-// contender is a lock with the servers that it stands on.
+// contender is a lock, with the servers that it runs on.
 type contender struct {
 	name   string
 	lock   lock
@@ -38,7 +38,7 @@ type score struct {
 	note                                string
 }
 
-// fault is what happens to a contender in each round.
+// fault is done to a contender in each round.
 type fault struct {
 	name string
 	run  func(t *testing.T, c *contender, round int, s *score)
@@ -114,7 +114,7 @@ func contenders(t *testing.T) []*contender {
 	return all
 }
 
-// onRedis starts nodes whose clocks can be shifted, if that is possible here.
+// onRedis starts nodes whose clocks can be shifted, if this machine allows that.
 func onRedis(t *testing.T, name string, n int) *contender {
 	t.Helper()
 	c := &contender{name: name, ready: func() error { return nil }}
@@ -157,8 +157,7 @@ func ready(ctx context.Context, l lock) error {
 	return got.release(ctx)
 }
 
-// whileHeld lets a fault happen while A holds the lock; B tries until A's lease
-// is over by A's own count.
+// whileHeld makes a fault while A holds the lock. B tries to lock until A's lease is over by A's own clock.
 func whileHeld(happen func(t *testing.T, c *contender) (note string)) func(*testing.T, *contender, int, *score) {
 	return func(t *testing.T, c *contender, round int, s *score) {
 		t.Helper()
@@ -181,7 +180,7 @@ func whileHeld(happen func(t *testing.T, c *contender) (note string)) func(*test
 	}
 }
 
-// whenServed says how long it took until a fresh resource could be locked.
+// whenServed returns how long it took until a fresh resource could be locked.
 func whenServed(ctx context.Context, l lock) <-chan time.Duration {
 	took, began := make(chan time.Duration, 1), time.Now()
 	go func() {
@@ -210,7 +209,7 @@ func mustAcquire(t *testing.T, c *contender, resource string) (l lease) {
 	return l
 }
 
-// tryUntil tries until it gets the lock or the time has come.
+// tryUntil tries to lock until it gets the lock, or the time is over.
 func tryUntil(ctx context.Context, l lock, resource string, end time.Time) lease {
 	for time.Now().Before(end) {
 		if got, err := l.acquire(ctx, resource); err == nil {
@@ -258,8 +257,8 @@ func jumpMajority(t *testing.T, c *contender) string {
 	return ""
 }
 
-// pausedWriter: A holds, reads, and is stopped; B takes over, writes, and is
-// told that it is written; A continues and writes what it made of what it read.
+// pausedWriter: A holds the lock, reads, and is stopped. B takes over, writes, and is told that its write succeeded.
+// A continues, and writes a value that it computed from what it had read.
 func pausedWriter(t *testing.T, c *contender, round int, s *score) {
 	t.Helper()
 	ctx, resource := t.Context(), fmt.Sprint("paused/", round, "/", time.Now().UnixNano())
@@ -282,7 +281,7 @@ func pausedWriter(t *testing.T, c *contender, round int, s *score) {
 	_ = b.release(ctx)
 }
 
-// lateExtension: A's lease ends, B takes and gives back the lock, A extends.
+// lateExtension: A's lease ends, B takes and releases the lock, and A extends its lease.
 func lateExtension(t *testing.T, c *contender, round int, s *score) {
 	t.Helper()
 	ctx, resource := t.Context(), fmt.Sprint("late/", round, "/", time.Now().UnixNano())

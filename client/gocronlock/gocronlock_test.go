@@ -125,7 +125,7 @@ func schedule(t *testing.T, job func(), opt gocron.SchedulerOption) {
 	t.Cleanup(func() { _ = s.Shutdown() })
 }
 
-// Three schedulers with one lock run a job one at a time, and once while it is kept.
+// Three schedulers with one lock run a job one at a time, and only once while the lock is kept.
 func TestLocker(t *testing.T) {
 	url := startService(t)
 	var mu sync.Mutex
@@ -188,7 +188,7 @@ func TestLockIsKeptAlive(t *testing.T) {
 	}
 }
 
-// One scheduler leads; when it resigns the next does, with a larger token.
+// One scheduler leads. When it resigns, the next one leads, with a larger token.
 func TestElector(t *testing.T) {
 	url := startService(t)
 	type scheduler struct {

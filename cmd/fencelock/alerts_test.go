@@ -61,7 +61,7 @@ scrape_configs:
 	return m
 }
 
-// firing are the alerts that fire now.
+// firing returns the alerts that fire now.
 func (m *monitor) firing() (names []string, err error) {
 	resp, err := http.Get(m.url + "/api/v1/alerts") //nolint:noctx // a test
 	if err != nil {
@@ -86,7 +86,7 @@ func (m *monitor) firing() (names []string, err error) {
 	return names, nil
 }
 
-// quiet waits until nothing fires though every server was scraped.
+// quiet waits until no alert fires, after every server was scraped.
 func (m *monitor) quiet(servers int) {
 	m.t.Helper()
 	testenv.Eventually(m.t, 20*time.Second, func() error {
@@ -135,7 +135,7 @@ func (m *monitor) await(alerts ...string) {
 	})
 }
 
-// crowdOf repeats calls side by side until it is ended.
+// crowdOf repeats calls from several goroutines until it is stopped.
 func crowdOf(t *testing.T, callers int, call func(ctx context.Context, i int)) (end func()) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -152,8 +152,8 @@ func crowdOf(t *testing.T, callers int, call func(ctx context.Context, i int)) (
 	return end
 }
 
-// TestSoakAlertsFire does to real servers and nodes what each alert watches for, and has a
-// real Prometheus evaluate the shipped rules.
+// TestSoakAlertsFire causes, on real servers and nodes, each problem that an alert watches for. A real Prometheus
+// evaluates the shipped rules.
 func TestSoakAlertsFire(t *testing.T) {
 	testenv.Soak(t, "an alert that does not fire in a real Prometheus")
 	dir := t.TempDir()
@@ -199,7 +199,7 @@ func TestSoakAlertsFire(t *testing.T) {
 	t.Logf("%d of %d alerts fired: %q", len(m.fired), len(m.all), slices.Sorted(maps.Keys(m.fired)))
 }
 
-// callers: leases that nobody releases, and waits that are long and many.
+// callers causes the alerts about callers: leases that nobody releases, and waits that are long and many.
 func (m *monitor) callers(p *process) {
 	m.t.Helper()
 	for i := range 8 {
@@ -220,7 +220,7 @@ func (m *monitor) callers(p *process) {
 	m.await("FencelockConnectionsNearLimit")
 }
 
-// guard: a stale holder, a database that is gone, a file that cannot be used.
+// guard causes the alerts about the guard: a stale holder, a database that is down, a file that cannot be used.
 func (m *monitor) guard(p *process, database *testenv.PG, keys string) {
 	m.t.Helper()
 	write := func(token int64, status int) {
@@ -248,8 +248,8 @@ func pair(p *process) func(ctx context.Context, i int) {
 	}
 }
 
-// nodes: one is slow and another nearly full; then one
-// freezes, one is reconfigured, and the clock of one jumps.
+// nodes causes the alerts about nodes: one is slow and another nearly full; then one freezes, one is reconfigured,
+// and the clock of one jumps.
 func (m *monitor) nodes(p *process, nodes []*testenv.Redis, clocks []*chaos.Clock) {
 	m.t.Helper()
 	end := crowdOf(m.t, 8, pair(p))
@@ -285,7 +285,7 @@ func (m *monitor) nodes(p *process, nodes []*testenv.Redis, clocks []*chaos.Cloc
 	m.await("FencelockClockJumped", "FencelockNodeQuarantined", "FencelockNoSpareNode", "FencelockLeakedLocks")
 }
 
-// invariants: the data of the two nodes that vote are set back by hand.
+// invariants sets the data of the two nodes that vote back by hand.
 func (m *monitor) invariants(p *process, nodes []*testenv.Redis) {
 	m.t.Helper()
 	p.release(p.acquire(`{"resource":"set back"}`))
@@ -296,7 +296,7 @@ func (m *monitor) invariants(p *process, nodes []*testenv.Redis) {
 	m.await("FencelockInvariantBroken")
 }
 
-// lostQuorum: two of three nodes are down.
+// lostQuorum stops two of three nodes.
 func (m *monitor) lostQuorum(p *process, nodes []*testenv.Redis) {
 	m.t.Helper()
 	crowdOf(m.t, 4, pair(p))

@@ -12,8 +12,8 @@ import (
 
 const authoritiesOf = "FENCELOCK_TEST_AUTHORITIES"
 
-// On an image from scratch the program trusts Mozilla's authorities; where SSL_CERT_FILE names some it trusts those alone.
-// Both are read once: hence other processes.
+// In an image from scratch the program trusts Mozilla's authorities. If SSL_CERT_FILE names a file, it trusts only
+// the authorities in that file. A process reads both only once, so the test starts other processes.
 func TestAuthoritiesWithoutThoseOfASystem(t *testing.T) {
 	t.Parallel()
 	if file := os.Getenv(authoritiesOf); file != "" {

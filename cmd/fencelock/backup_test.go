@@ -16,7 +16,7 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// documented runs the command of docs/how-to/back-up.md that begins like this.
+// documented runs the command of docs/how-to/back-up.md that begins with this text.
 func documented(t *testing.T, dir, begins string, env ...string) {
 	t.Helper()
 	if said, err := tryDocumented(t, dir, begins, env...); err != nil {
@@ -41,8 +41,8 @@ func tryDocumented(t *testing.T, dir, begins string, env ...string) (said string
 	return string(out), err
 }
 
-// The embedded file is copied and restored by the documented commands: records and marks
-// are those of the copy.
+// The embedded file is copied and restored by the documented commands. Afterwards records and marks are as they were
+// when the copy was made.
 func TestEmbeddedBackup(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -75,8 +75,8 @@ func TestEmbeddedBackup(t *testing.T) {
 	write(p, kept, http.StatusOK)
 }
 
-// restoredUnderLoad restores the store of servers that run: they notice, grant nothing for the
-// longest TTL, and tokens rise.
+// restoredUnderLoad restores the store of running servers. The servers notice it, grant nothing for the longest TTL,
+// and tokens rise afterwards.
 func restoredUnderLoad(t *testing.T, store string, backup, restore func()) {
 	t.Helper()
 	f := twoServers(t, store, "FENCELOCK_NODE_TIMEOUT=500ms")

@@ -13,8 +13,8 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// Clients with a key, which repeat nothing but a wait that its server ended, see no error while the servers behind a shipped
-// configuration restart one after the other, as the page on load balancers says it is done.
+// Clients send an idempotency key, and repeat only a wait that its server has ended. They see no error while the
+// servers behind each shipped configuration restart one after the other, as the page on load balancers describes.
 func TestShippedBalancersHideRollingRestarts(t *testing.T) {
 	testenv.Long(t, "a balancer's configuration that shows callers a restart")
 	t.Parallel()

@@ -33,7 +33,7 @@ type fleet struct {
 	machine *testenv.Lateness
 }
 
-// newFleet starts servers with these settings; their cluster is new.
+// newFleet starts servers with these settings, as a new cluster.
 func newFleet(t *testing.T, servers int, env ...string) *fleet {
 	t.Helper()
 	return newFleetOver(t, nil, servers, env...)
@@ -49,7 +49,7 @@ func newFleetOver(t *testing.T, tls *http.Client, servers int, env ...string) *f
 	return f
 }
 
-// startFleet starts servers on three Redis, which a balancer may reach by its name.
+// startFleet starts servers on three Redis nodes. A load balancer may reach the servers by its own host name.
 func startFleet(t *testing.T, servers int) *fleet {
 	t.Helper()
 	nodes := testenv.StartRedisN(t, 3)
@@ -69,7 +69,7 @@ func (f *fleet) start(i int, more ...string) {
 	f.servers[i].untilReady()
 }
 
-// over is how the servers are reached.
+// over returns the scheme and the HTTP client for the servers.
 func (f *fleet) over() (scheme string, by *http.Client) {
 	if f.tls != nil {
 		return "https", f.tls
@@ -79,7 +79,7 @@ func (f *fleet) over() (scheme string, by *http.Client) {
 
 func (f *fleet) address(i int) string { return fmt.Sprintf("127.0.0.1:%d", f.ports[i]) }
 
-// direct are the servers' own URLs.
+// direct returns the servers' own URLs.
 func (f *fleet) direct() string {
 	urls := make([]string, len(f.ports))
 	scheme, _ := f.over()
@@ -89,7 +89,7 @@ func (f *fleet) direct() string {
 	return strings.Join(urls, ",")
 }
 
-// shipped is a configuration of deploy/, for these servers.
+// shipped returns a configuration of deploy/, adapted to these servers.
 func (f *fleet) shipped(path, listens, listen string) string {
 	f.t.Helper()
 	text, err := os.ReadFile("../../deploy/" + path)
@@ -119,13 +119,13 @@ func (f *fleet) haproxy() string {
 	return testenv.StartHAProxy(f.t, f.shipped("haproxy/haproxy.cfg", " :8080", " LISTEN")).URL()
 }
 
-// bareNginx has nothing but nginx's defaults.
+// bareNginx starts an nginx with its default settings only.
 func (f *fleet) bareNginx() string {
 	return testenv.StartNginx(f.t, fmt.Sprintf("upstream fencelock { server %s; server %s; } server { listen LISTEN; location / { proxy_pass http://fencelock; } }",
 		f.address(0), f.address(1))).URL()
 }
 
-// restart replaces a server in order, as a rolling restart does.
+// restart replaces a server: it stops it in an orderly way first, as a rolling restart does.
 func (f *fleet) restart(i int) {
 	f.t.Helper()
 	f.servers[i].Signal(syscall.SIGTERM)
@@ -135,7 +135,7 @@ func (f *fleet) restart(i int) {
 	f.start(i)
 }
 
-// crowd is callers that wait for one resource, one behind the other.
+// crowd is a number of callers that wait for one resource, one behind the other.
 type crowd struct {
 	mu     sync.Mutex
 	order  []int // of the grants, by their places in the queue
@@ -143,8 +143,8 @@ type crowd struct {
 	ended  sync.WaitGroup
 }
 
-// queueUp lets callers come one by one, over several clients. Each passes the lock on
-// soon.
+// queueUp lets callers enter the queue one by one, through several clients. Each caller releases the lock soon after
+// its grant.
 func (f *fleet) queueUp(clients []*client.Client) *crowd {
 	f.t.Helper()
 	const hold = 50 * time.Millisecond
@@ -174,9 +174,9 @@ func (f *fleet) queueUp(clients []*client.Client) *crowd {
 
 func waiterName(i int) string { return fmt.Sprintf("waiter %d", i) }
 
-// inOrder waits for all of them: each was granted the lock, and nobody who came earlier was
-// overtaken, but for callers that this machine kept from coming again in time: a place is
-// kept for a moment only.
+// inOrder waits for all callers. Each must get the lock, and none may be overtaken by one that came later. It
+// forgives callers that the machine kept from asking again in time, because the servers keep a place only for a
+// moment.
 func (c *crowd) inOrder(t *testing.T, seen *polls, machine *testenv.Lateness) {
 	t.Helper()
 	c.ended.Wait()
@@ -260,7 +260,7 @@ func (p *polls) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// callerOf is the holder that a request names, if it is one for a lock.
+// callerOf returns the holder that a request for a lock names.
 func callerOf(r *http.Request) string {
 	if r.GetBody == nil {
 		return ""
@@ -294,15 +294,15 @@ func (p *polls) ends(caller string) {
 	}
 }
 
-// longestPause is the longest time between two requests of one caller's waits so far.
+// longestPause returns the longest time so far between two requests by which one caller waits.
 func (p *polls) longestPause(caller string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.paused[caller]
 }
 
-// allWait waits until each caller has kept its place since now. What the
-// servers show does not prove that: it counts the tickets of a server that was lost.
+// allWait waits until each caller has sent a request that keeps its place, after this call. The servers' queue does
+// not prove that, because it counts the tickets of a server that was lost.
 func (p *polls) allWait(t *testing.T, within time.Duration) {
 	t.Helper()
 	now := time.Now()
@@ -338,9 +338,9 @@ func TestRollingRestartKeepsTheQueue(t *testing.T) {
 	}
 }
 
-// TestSoakRollingRestarts does so with the default time limits of clients and proxies, after
-// the callers have waited for longer than any of these. And it freezes each of the servers
-// before it is replaced: then its waiters come back to their places before the lock is free.
+// TestSoakRollingRestarts is TestRollingRestartKeepsTheQueue with the default time limits of clients and proxies,
+// after the callers have waited for longer than any of these. It also freezes each server before it is replaced: then
+// its waiters return to their places before the lock is free.
 func TestSoakRollingRestarts(t *testing.T) {
 	testenv.Soak(t, "a restart behind a balancer that costs a waiter its place")
 	for name, reach := range map[string]func(*fleet) string{
@@ -360,8 +360,8 @@ func TestSoakRollingRestarts(t *testing.T) {
 
 const callers = 30
 
-// rollingRestart restarts both servers in order, while the lock is passed on: the second
-// when the balancer uses the first again.
+// rollingRestart restarts both servers while callers pass the lock on. It restarts the second when the balancer uses
+// the first again.
 func (f *fleet) rollingRestart(by *someClients, url string, waited time.Duration) {
 	f.t.Helper()
 	release := f.hold(by.clients[0])
@@ -374,7 +374,7 @@ func (f *fleet) rollingRestart(by *someClients, url string, waited time.Duration
 	waiting.inOrder(f.t, by.seen, f.machine)
 }
 
-// awaitUse waits until a server answers what is sent to the URL of a balancer.
+// awaitUse waits until a server answers requests to the URL of a balancer.
 func (f *fleet) awaitUse(i int, url string) {
 	f.t.Helper()
 	own, _, several := strings.Cut(url, ",")
@@ -390,7 +390,7 @@ func (f *fleet) awaitUse(i int, url string) {
 	})
 }
 
-// answeredBy is the name of the server that answers at a URL; "" if none does.
+// answeredBy returns the name of the server that answers at a URL; "" if none does.
 func answeredBy(t *testing.T, url string) string {
 	t.Helper()
 	resp, err := http.Get(url + "/healthz") //nolint:noctx // a test
@@ -401,7 +401,7 @@ func answeredBy(t *testing.T, url string) string {
 	return resp.Header.Get(wire.HeaderServer)
 }
 
-// frozenRestart replaces both servers, which freeze first, and frees the lock then.
+// frozenRestart freezes and replaces both servers, and then releases the lock.
 func (f *fleet) frozenRestart(by *someClients) {
 	f.t.Helper()
 	release := f.hold(by.clients[0])
@@ -417,7 +417,7 @@ func (f *fleet) frozenRestart(by *someClients) {
 	waiting.inOrder(f.t, by.seen, f.machine)
 }
 
-// hold takes the lock until it is called.
+// hold takes the lock until the function that it returns is called.
 func (f *fleet) hold(c *client.Client) (release func()) {
 	f.t.Helper()
 	over, taken, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)

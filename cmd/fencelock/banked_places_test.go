@@ -13,9 +13,9 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/waitqueue"
 )
 
-// A caller that may have one request waiting at each server sends many under idempotency
-// keys, which end at once, and so banks places. It uses them one after the other while
-// somebody else waits: one a server goes first, as if it had waited there.
+// A caller that may have one waiting request at each server sends many requests under idempotency keys and ends them
+// at once, to bank places in the queue. Then it uses the keys one after the other while somebody else waits. Only one
+// request a server may go first, as if it had waited there all the time.
 func TestPlacesAreNotBanked(t *testing.T) {
 	testenv.Long(t, "a place in the queue that is kept for nobody")
 	t.Parallel()
@@ -71,8 +71,8 @@ func TestPlacesAreNotBanked(t *testing.T) {
 	}
 }
 
-// repeats queues a request under a key, waits until both it and the victim wait, releases the
-// lease, and returns the lease of the request if it came first, nil otherwise.
+// repeats queues a request under a key, waits until both it and the victim wait, and releases the lease. It returns
+// the new lease if the request got it, and nil if the victim did.
 func (p *process) repeats(key, body string, held wire.Lease, header ...string) *wire.Lease {
 	p.t.Helper()
 	ctx, stop := context.WithCancel(p.t.Context())

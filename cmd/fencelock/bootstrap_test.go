@@ -13,8 +13,7 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// manual is a configuration in which nobody founds a cluster but an operator,
-// and whose waits are short enough for a test.
+// manual is a configuration in which only an operator bootstraps the cluster. Its waits are short enough for a test.
 func manual(nodes []*testenv.Redis) []string {
 	return []string{
 		redisAddrs(nodes), "FENCELOCK_RECOVERY=manual", "FENCELOCK_MAX_TTL=2s", "FENCELOCK_NODE_TIMEOUT=200ms",
@@ -35,7 +34,7 @@ func outcome(t *testing.T, env []string, args ...string) (code int, out string) 
 	return 0, string(text)
 }
 
-// founds bootstraps and fails the test if that does.
+// founds bootstraps the cluster, and fails the test if that does not succeed.
 func founds(t *testing.T, env []string, args ...string) string {
 	t.Helper()
 	code, out := outcome(t, env, append([]string{"bootstrap"}, args...)...)
@@ -45,7 +44,7 @@ func founds(t *testing.T, env []string, args ...string) string {
 	return out
 }
 
-// staysShut wants the server to say that it grants nothing, and why.
+// staysShut checks that the server reports that it grants nothing, and why.
 func (p *process) staysShut(why string) {
 	p.t.Helper()
 	p.until("the server says: "+why, func() bool {
@@ -105,9 +104,8 @@ func TestBootstrap(t *testing.T) {
 	p.acquire(`{"resource":"b"}`)
 }
 
-// TestBootstrapForce: of five nodes two are gone for good and one was wiped.
-// The two that are left may know the last tokens, but are no quorum, and so
-// nothing is granted until an operator gives up the two.
+// TestBootstrapForce loses two of five nodes for good and the data of a third. The two nodes that are left may know
+// the last tokens but are no quorum. So nothing is granted until an operator gives the two lost nodes up.
 func TestBootstrapForce(t *testing.T) {
 	testenv.Long(t, "a forced bootstrap that trusts what it should not")
 	t.Parallel()

@@ -14,8 +14,8 @@ import (
 	"github.com/fencelock/fencelock/api/wire"
 )
 
-// doubling is a proxy that passes every break on, and on deliver passes the last one on
-// again. It returns that response.
+// doubling is a proxy that passes every break on. deliver passes the last break on a second time, and returns its
+// response.
 type doubling struct {
 	*httptest.Server
 	target *url.URL
@@ -54,9 +54,8 @@ func (d *doubling) deliver(t *testing.T) int {
 	return w.Code
 }
 
-// The steps of the defect: a holder's lease is broken, the next caller gets the resource,
-// and the same break comes again, from the operator or from a proxy. It ended the next
-// caller's lease.
+// The steps of a defect: a holder's lease is broken, the next caller gets the resource, and the same break arrives
+// again, from the operator or from a proxy. That second break once ended the next caller's lease.
 func TestBreakThatComesTwice(t *testing.T) {
 	t.Parallel()
 	p := start(t)

@@ -26,7 +26,7 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// checks runs fencelock check twice, for people and as JSON, and returns both.
+// checks runs fencelock check with output for people and with JSON, and returns both outputs.
 func checks(t *testing.T, code int, env ...string) (said, check.Report) {
 	t.Helper()
 	var report check.Report
@@ -53,7 +53,7 @@ func finds(t *testing.T, report check.Report, level check.Level, subject, text s
 	t.Errorf("nothing %s of %q that says %q in %+v", level, subject, text, report.Findings)
 }
 
-// healthyNode is the configuration of a Redis of which nothing is to be said.
+// healthyNode is the configuration of a Redis about which check has nothing to report.
 func healthyNode() []testenv.RedisOption {
 	return []testenv.RedisOption{testenv.WithPersistence(testenv.PersistAOFEverysec), testenv.WithConfig("maxmemory 100mb", "maxmemory-policy noeviction")}
 }
@@ -78,8 +78,7 @@ func TestCheckOfTheVariables(t *testing.T) {
 	}
 }
 
-// The check of a good configuration finds nothing but that the test has one machine, and
-// leaves everything as it was.
+// The check of a good configuration reports only that the test runs on one machine, and changes nothing.
 func TestCheckOfWhatIsGood(t *testing.T) {
 	t.Parallel()
 	nodes := testenv.StartRedisN(t, 3, healthyNode()...)
@@ -115,7 +114,8 @@ func TestCheckOfWhatIsGood(t *testing.T) {
 	}
 }
 
-// Over TLS most is wrong with certificates, and starting the node does not help.
+// Over TLS most mistakes are in certificates. For each of them check says what to do, which is never to start the
+// node.
 func TestCheckOfRedisOverTLS(t *testing.T) {
 	testenv.Long(t, "a node over TLS that check does not understand")
 	t.Parallel()
@@ -154,7 +154,7 @@ func TestCheckOfRedisOverTLS(t *testing.T) {
 	}
 }
 
-// A misspelt variable is named by a server that does not start for another reason, too.
+// A server that does not start for another reason still names a misspelt variable.
 func TestServeNamesAMisspeltVariableBesideAnotherError(t *testing.T) {
 	t.Parallel()
 	code, said := outcome(t, []string{"FENCELOCK_MAXTTL=10s", "FENCELOCK_DEFAULT_TTL=nonsense"}, "serve")
@@ -193,7 +193,7 @@ func TestCheckOfRedis(t *testing.T) {
 	finds(t, report, check.Wrong, "FENCELOCK_REDIS_ADDRS", "a quorum is 3: nothing can be granted")
 }
 
-// What the nodes keep is compared with the configuration.
+// check compares the data on the nodes with the configuration.
 func TestCheckOfTheCluster(t *testing.T) {
 	t.Parallel()
 	nodes := testenv.StartRedisN(t, 6, healthyNode()...)
@@ -239,7 +239,7 @@ func TestCheckOfPorts(t *testing.T) {
 	finds(t, report, check.Wrong, "FENCELOCK_ADMIN_LISTEN", "nothing can listen on 203.0.113.1:80")
 }
 
-// A node whose answers all come too late has no vote.
+// check finds a node whose replies all come too late for a vote.
 func TestCheckOfRoundTrips(t *testing.T) {
 	t.Parallel()
 	far := testenv.StartProxy(t, testenv.StartRedis(t, healthyNode()...).Addr())
@@ -248,7 +248,7 @@ func TestCheckOfRoundTrips(t *testing.T) {
 	finds(t, report, check.Wrong, far.Addr(), "and a request waits 50ms: it has no vote")
 }
 
-// A node that is listed again in another order is asked once, and its name is printed once.
+// If a node is listed again in another order, check asks it once and prints its name once.
 func TestCheckPrintsANameOnce(t *testing.T) {
 	t.Parallel()
 	nodes := testenv.StartRedisN(t, 4) // of which several things are to be said
@@ -344,7 +344,7 @@ func TestCheckOfFiles(t *testing.T) {
 	finds(t, report, check.Wrong, "FENCELOCK_DATA", "does not exist")
 }
 
-// serverFor writes a certificate for 127.0.0.1 that is valid for so long yet, and its key.
+// serverFor writes a certificate for 127.0.0.1, which is valid for so much longer, and its key.
 func serverFor(t *testing.T, certFile, keyFile string, valid time.Duration) {
 	t.Helper()
 	cert, key := newAuthority(t).sign(&x509.Certificate{
@@ -364,7 +364,7 @@ func writePair(t *testing.T, certFile, keyFile string, cert *x509.Certificate, k
 	writeFile(t, keyFile, string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})))
 }
 
-// startBeside runs a server with this environment, but for TLS, until it is ready.
+// startBeside runs a server with this environment, without its settings of TLS, until it is ready.
 func startBeside(t *testing.T, env []string) {
 	t.Helper()
 	var plain []string
@@ -408,7 +408,7 @@ func onDatabase(t *testing.T, url string, do func(context.Context, *pgx.Conn) er
 	}
 }
 
-// A node whose clock is not in step is found, and so is this machine's difference.
+// check finds a node whose clock differs, and whether this machine's clock differs.
 func TestCheckOfClocks(t *testing.T) {
 	t.Parallel()
 	testenv.NeedsServer(t)
@@ -445,7 +445,7 @@ func TestCheckSeesTwoRedisBehindOneAddress(t *testing.T) {
 	}
 }
 
-// balance is an address whose connections lead to the targets in turn.
+// balance returns an address whose connections lead to the targets in turn.
 func balance(t *testing.T, targets ...string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

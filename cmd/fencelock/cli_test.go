@@ -15,8 +15,8 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// A wrong configuration is not a held lock: a script that skips a held lock must not skip
-// its work for ever because of a wrong address. So no -E hides it.
+// A wrong configuration does not exit with the code of a held lock, whatever -E says. A script that skips its work
+// when the lock is held must not skip it for ever because of a wrong address.
 func TestWrongConfigurationIsNotHeld(t *testing.T) {
 	t.Parallel()
 	p := start(t)
@@ -37,7 +37,8 @@ func TestWrongConfigurationIsNotHeld(t *testing.T) {
 	}
 }
 
-// Held, lost and failed have codes of their own, and held is the one that asks to try again.
+// A held lock, a lost lease and a failure have different exit codes. Only the code of a held lock means that the
+// caller may try again.
 func TestExitCodesAreApart(t *testing.T) {
 	t.Parallel()
 	p := start(t)
@@ -65,7 +66,7 @@ func TestRunSaysWhatCannotRun(t *testing.T) {
 	p.tool("", nil, "run", "-n", "a", "--", "true").wants(t, "the lock after that", 0, "", "")
 }
 
-// The command gets the lease, and not this caller's credential.
+// The command under run gets the lease, but not the bearer token of its caller.
 func TestRunKeepsTheBearerToken(t *testing.T) {
 	t.Parallel()
 	p := start(t)
@@ -86,7 +87,7 @@ func TestAcquireIsLabelledWithTheHost(t *testing.T) {
 	p.tool("", nil, "run", "b", "--", "sh", "-c", `"$0" get b`, testenv.Program(t)).wants(t, "run", 0, host+":", "")
 }
 
-// Whoever waits for a service that is down is told so at once.
+// A command that waits for a service that is down says so at once.
 func TestRetriesAreReported(t *testing.T) {
 	t.Parallel()
 	p := start(t)
@@ -97,7 +98,7 @@ func TestRetriesAreReported(t *testing.T) {
 	}
 }
 
-// What destroys asks first, in one way.
+// Every command that destroys data asks first, in the same way.
 func TestWhatDestroysAsks(t *testing.T) {
 	t.Parallel()
 	p := start(t)
@@ -115,7 +116,7 @@ func TestVersionFlag(t *testing.T) {
 	}
 }
 
-// The help has each command under a heading, and the flags for the server and the caller once.
+// The help shows each command under a heading, and the flags for the server and the caller once.
 func TestHelpIsGrouped(t *testing.T) {
 	t.Parallel()
 	p := start(t)
@@ -135,7 +136,7 @@ func TestHelpIsGrouped(t *testing.T) {
 	}
 }
 
-// What a server knows is there for people and for programs.
+// Commands print what a server knows, for people and for programs.
 func TestReadingCommands(t *testing.T) {
 	t.Parallel()
 	p := start(t)
@@ -166,7 +167,7 @@ func TestReadingCommands(t *testing.T) {
 	p.tool("", nil, "history").wants(t, "history of nothing", 2, "", "use fencelock history RESOURCE")
 }
 
-// What commands did is there for programs, too.
+// Commands report what they changed as JSON for programs, too.
 func TestChangesAsJSON(t *testing.T) {
 	t.Parallel()
 	p := start(t)
@@ -217,7 +218,7 @@ func TestEventsCommand(t *testing.T) {
 	p.tool("", nil, "events", "--url", "http://127.0.0.1:1").wants(t, "no server", 69, "", "no server")
 }
 
-// A first start beside another server says what to set, and with that set it works.
+// A first start beside another server names the variables to set. With these set, the server works.
 func TestTakenPortsAreNamed(t *testing.T) {
 	t.Parallel()
 	p := start(t)

@@ -26,7 +26,8 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// tlsServer wants client certificates and says who asked, and with which credential.
+// tlsServer requires client certificates. Its response says whose certificate, and which credential, a request came
+// with.
 type tlsServer struct {
 	*httptest.Server
 	ca, cert, key string
@@ -176,7 +177,7 @@ func TestWhereTheConnectionComesFrom(t *testing.T) {
 	do(t, "ls", "--url", "ftp://x").wants(t, "no URL", 2, "", "must be a URL")
 }
 
-// The tools show their credential, and what they are not allowed they are told.
+// The commands send their credential, and report when they lack a right.
 func TestToolsUnderAccessControl(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -197,8 +198,8 @@ func TestToolsUnderAccessControl(t *testing.T) {
 	p.tool("", known, "break", "--yes", "--any", "orders/1").wants(t, "break", cli.ExitDenied, "", "admin")
 }
 
-// Every command that is redirected fails, says where to, and goes nowhere: a 302 would make a
-// GET of a release, and carry the bearer token away.
+// Every command that is redirected fails, names the target, and does not follow: a 302 would turn a release into a
+// GET, and send the bearer token elsewhere.
 func TestNoCommandFollowsARedirect(t *testing.T) {
 	t.Parallel()
 	var followed atomic.Int32

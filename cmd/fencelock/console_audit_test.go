@@ -19,8 +19,8 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// auditScript checks what is shown against rules of accessibility, layoutScript
-// whether everything has its place. The value of each is a list of what is wrong.
+// auditScript checks the page against rules of accessibility, and layoutScript checks that nothing overlaps or is cut
+// off. Each returns a list of what is wrong.
 var (
 	//go:embed testdata/audit.js
 	auditScript string
@@ -51,7 +51,7 @@ func (c *page) audit(what string) {
 	c.scheme("light", "none")
 }
 
-// layout checks that everything has its place.
+// layout checks that nothing on the page overlaps or is cut off.
 func (c *page) layout(what string) {
 	c.t.Helper()
 	var found []string

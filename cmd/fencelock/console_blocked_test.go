@@ -11,8 +11,8 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// TestConsoleBlocked shows a chain, and then a deadlock as soon as its last wait is heard of; the page of the
-// lease to break is one click away.
+// TestConsoleBlocked shows a chain of waits, and then a deadlock as soon as the page learns of its last wait. One
+// click leads to the page of the lease to break.
 func TestConsoleBlocked(t *testing.T) {
 	testenv.Long(t, "a console that names no deadlock")
 	t.Parallel()

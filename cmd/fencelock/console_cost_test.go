@@ -15,14 +15,12 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// consoleMostCPU is what an open console may cost the server, in parts of one
-// core, with a thousand locks.
+// consoleMostCPU is the largest part of a core that an open console may cost the server, with a thousand locks.
 const consoleMostCPU = 0.02
 
-// TestSoakConsoleCost measures the server with a thousand locks over five real
-// Redis and a little going on, without a console and with one, and compares.
-// What the opening costs (a listing by the page, and one by the server) counts
-// too. FENCELOCK_TEST_COST_WINDOW=1m measures for longer.
+// TestSoakConsoleCost measures a server with a thousand locks over five real Redis nodes and light traffic, without a
+// console and with one, and compares. The cost of opening the console counts, too: one listing by the page and one by
+// the server. FENCELOCK_TEST_COST_WINDOW=1m measures for longer.
 func TestSoakConsoleCost(t *testing.T) {
 	testenv.Soak(t, "what an open console costs a server")
 	window := 5 * time.Second
@@ -62,8 +60,7 @@ func TestSoakConsoleCost(t *testing.T) {
 	}
 }
 
-// spends is the part of a core that the server uses while a client takes a lock and
-// gives it back, ten times a second.
+// spends returns the part of a core that the server uses while a client takes and releases a lock ten times a second.
 func (p *process) spends(t *testing.T, window time.Duration) float64 {
 	t.Helper()
 	tick := time.NewTicker(100 * time.Millisecond)

@@ -19,8 +19,8 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// TestConsoleSaysWhatItDoesNotKnow takes the quorum away under the page, opens it
-// without one, and gives it back. What is not known is never shown as free, empty or live.
+// TestConsoleSaysWhatItDoesNotKnow takes the quorum away while the page is open, opens the page without a quorum, and
+// gives the quorum back. The page never shows an unknown state as free, empty or live.
 func TestConsoleSaysWhatItDoesNotKnow(t *testing.T) {
 	testenv.Long(t, "a console that guesses while a server is away")
 	t.Parallel()
@@ -77,7 +77,7 @@ func TestConsoleSaysWhatItDoesNotKnow(t *testing.T) {
 	c.wait("it is known again", `document.querySelector('#link').innerText == 'live' && document.querySelector('#problem').hidden && document.querySelector('#counts').innerText.includes('held')`)
 }
 
-// holds acquires a resource, and extends the lease as often as that is possible, until ctx ends.
+// holds acquires a resource, and extends the lease for as long as that succeeds, until ctx ends.
 func (p *process) holds(ctx context.Context, resource string) {
 	var lease struct {
 		ID string `json:"lease_id"`
@@ -100,8 +100,8 @@ func (p *process) holds(ctx context.Context, resource string) {
 	}
 }
 
-// TestConsoleShowsTheGuard takes the storage of the guarded records away. Locks still
-// work, and no record is said to be absent.
+// TestConsoleShowsTheGuard takes the storage of the guarded records away. Locks still work, and the page does not say
+// that a record does not exist.
 func TestConsoleShowsTheGuard(t *testing.T) {
 	testenv.Long(t, "a console that shows a guard's refusals wrongly")
 	t.Parallel()
@@ -128,8 +128,8 @@ func TestConsoleShowsTheGuard(t *testing.T) {
 	c.wait("the guard is back", `document.querySelector('#nodes').innerText.includes('The storage of guarded records is ready')`)
 }
 
-// TestConsoleFinds shows more locks than the page keeps: the server finds the others.
-// Then prefixes are grouped, and several locks are broken at once.
+// TestConsoleFinds has more locks than the page keeps: the server finds the others. Then the page groups prefixes,
+// and breaks several locks at once.
 func TestConsoleFinds(t *testing.T) {
 	t.Parallel()
 	p := start(t, "FENCELOCK_MAX_TTL=1h")
@@ -198,8 +198,8 @@ func TestConsoleFinds(t *testing.T) {
 	p.wants(p.ask(nil, "GET", "/locks/zz/other", ""), http.StatusOK)
 }
 
-// TestConsoleFindsWhatNoEventTold: a lease ends whose server has stopped, and the page does not
-// list the locks again.
+// TestConsoleFindsWhatNoEventTold ends a lease whose server has stopped, so that no event reports it. The page
+// notices without a new listing of the locks.
 func TestConsoleFindsWhatNoEventTold(t *testing.T) {
 	testenv.Long(t, "a lease without an event that the console does not show")
 	t.Parallel()
@@ -282,8 +282,8 @@ func (c *page) kinds(of string) {
 	c.wait("such a choice is there", fmt.Sprintf(`document.querySelector('#kinds').value == %q`, of))
 }
 
-// TestConsoleContention shows who waits and for how long, and what the server remembers of its
-// last hour: a resource there leads to its page, and to the command that frees it.
+// TestConsoleContention shows which requests wait and for how long, and what the server remembers of its last hour. A
+// resource there leads to its page, and to the command that frees it.
 func TestConsoleContention(t *testing.T) {
 	testenv.Long(t, "a console that counts waiters wrongly")
 	t.Parallel()
@@ -324,8 +324,8 @@ func (c *page) copied(expression string) {
 	c.wait("the clipboard", fmt.Sprintf(`(navigator.clipboard.readText().then((text) => { window.clip = text; }), window.clip == %s)`, expression))
 }
 
-// Names are in the order in which people count, and a link to a lock leads to its page, also
-// on a phone and after a reload: the keyboard and a screen reader begin there.
+// Names are in natural order, as people count. A link to a lock opens its page, also on a phone and after a reload,
+// and puts the focus of the keyboard and of a screen reader there.
 func TestConsoleOrderAndLinks(t *testing.T) {
 	testenv.Long(t, "an order or a link of the console that is wrong")
 	t.Parallel()

@@ -9,8 +9,8 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// TestConsoleOnAPhone taps a lock on a narrow screen: the page shows that lock alone, from its top,
-// and the way back leads to the list.
+// TestConsoleOnAPhone taps a lock on a narrow screen. The page then shows only that lock, from its top, and the back
+// button leads to the list.
 func TestConsoleOnAPhone(t *testing.T) {
 	testenv.Long(t, "a console that a phone cannot use")
 	t.Parallel()

@@ -8,8 +8,8 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// TestConsoleSaysThatNoWordComes freezes the server: its connections stay, and nothing comes. After
-// two missed beats the page says so, once, and offers nothing that needs the server.
+// TestConsoleSaysThatNoWordComes freezes the server: its connections stay open, and nothing arrives. After two missed
+// heartbeats the page says so, once, and offers no action that needs the server.
 func TestConsoleSaysThatNoWordComes(t *testing.T) {
 	testenv.Long(t, "a console that shows a frozen server as live")
 	t.Parallel()

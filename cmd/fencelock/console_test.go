@@ -24,13 +24,12 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// consolePatience is for what a busy machine shows late. What has to be shown
-// within a second is measured by the page itself.
+// consolePatience is how long a test waits for the page to show something on a busy machine. The page itself measures
+// what it has to show within a second.
 const consolePatience = patience
 
-// page is the console in a real Chromium. Whatever the browser complains of
-// (a violated policy, an error of the script, a file that is not there) fails
-// the test, and so does a request to anywhere else.
+// page is the console in a real Chromium. The test fails if the browser complains (of a violated policy, an error of
+// the script, or a missing file), or if the page sends a request to any other host.
 type page struct {
 	t   *testing.T
 	p   *process
@@ -49,9 +48,8 @@ func openConsole(t *testing.T, p *process) *page {
 	return c
 }
 
-// networkChanged is what the browser ends requests with when the machine gets another
-// network, such as one that another test made. The page follows again by itself, but
-// the browser does not load a file again.
+// networkChanged is the error with which the browser ends requests when the machine gets another network, such as one
+// that another test made. The page connects again by itself, but the browser does not load a file again.
 const networkChanged = "net::ERR_NETWORK_CHANGED"
 
 // open loads a page of the server.
@@ -120,7 +118,7 @@ func (c *page) note(complaint string) {
 	c.complain = append(c.complain, complaint)
 }
 
-// expect lets complaints with this text pass.
+// expect allows complaints with this text.
 func (c *page) expect(text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -367,9 +365,8 @@ func TestConsoleRace(t *testing.T) {
 	c.shot("race-phone")
 }
 
-// TestConsoleAsksWhoYouAre shows the console where there is access control: to a
-// caller without a name, to one who may read a part, to one without any right, and to
-// an administrator, who alone is offered to break.
+// TestConsoleAsksWhoYouAre shows the console under access control to four callers: one without a name, one who may
+// read a part, one without any right, and an administrator. Only the administrator is offered to break leases.
 func TestConsoleAsksWhoYouAre(t *testing.T) {
 	testenv.Long(t, "a console that does not ask for a credential")
 	t.Parallel()

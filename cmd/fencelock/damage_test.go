@@ -26,8 +26,8 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// usedFile is the file of a server that was killed with locks, a queue and
-// guarded records in it, and the tokens of the records and of the locks.
+// usedFile returns the file of a server that was killed with locks, a queue and guarded records in it, and the tokens
+// of the records and of the locks.
 func usedFile(t *testing.T) (raw []byte, records, locks map[string]int64) {
 	t.Helper()
 	data := filepath.Join(t.TempDir(), "used.db")
@@ -61,8 +61,8 @@ func usedFile(t *testing.T) (raw []byte, records, locks map[string]int64) {
 	return raw, records, locks
 }
 
-// TestDamagedFile starts servers on damaged files. Each refuses with what to
-// do, or serves the records and higher tokens.
+// TestDamagedFile starts servers on damaged files. Each server either refuses its file and says what to do, or serves
+// the records with higher tokens.
 func TestDamagedFile(t *testing.T) {
 	testenv.Long(t, "a damage of the embedded file that the program does not name")
 	t.Parallel()
@@ -75,7 +75,7 @@ func TestSoakDamagedFile(t *testing.T) {
 	damagedFiles(t, 1)
 }
 
-// damagedFiles tries one of every so many damages.
+// damagedFiles tries one of every n damages.
 func damagedFiles(t *testing.T, every int) {
 	t.Helper()
 	raw, records, locks := usedFile(t)
@@ -132,9 +132,9 @@ func damagedFiles(t *testing.T, every int) {
 	}
 }
 
-// TestSoakEachWriteFails lets each of the server's first writes and syncs fail, one a run.
-// The server ends and says why, without calling the file damaged; a server that is started
-// again has every lease that was granted, and larger tokens.
+// TestSoakEachWriteFails makes one of the server's first writes and syncs fail, another one in each run. The server
+// ends and says why, without calling the file damaged. A server that is started again has every lease that was
+// granted, and larger tokens.
 func TestSoakEachWriteFails(t *testing.T) {
 	testenv.Soak(t, "a write of the embedded file whose failure loses a lease")
 	strace := testenv.Installed(t, "strace", "strace")
@@ -179,7 +179,7 @@ func writeFails(t *testing.T, strace, call string, n int) {
 	}
 }
 
-// inject has strace do something to calls of a process, until that ends.
+// inject makes strace inject a fault into system calls of a process, until the process ends.
 func inject(t *testing.T, strace string, pid int, what string) {
 	t.Helper()
 	call, _, _ := strings.Cut(strings.TrimPrefix(what, "inject="), ":")
@@ -197,8 +197,8 @@ func inject(t *testing.T, strace string, pid int, what string) {
 	}
 }
 
-// isRefused starts a server that could not listen if it accepted the file. It
-// must end with a message in either case.
+// isRefused starts a server on a damaged file, with an address on which it cannot listen. So it ends with a message
+// whether it accepts the file or not.
 func isRefused(t *testing.T, data string) bool {
 	t.Helper()
 	busy, err := net.Listen("tcp", "127.0.0.1:0")
@@ -230,7 +230,7 @@ func wantAdvice(t *testing.T, data, text string) {
 	}
 }
 
-// TestFileCutWhileServing: the server ends with a message, and grants nothing more.
+// TestFileCutWhileServing cuts the file of a running server: the server ends with a message, and grants nothing more.
 func TestFileCutWhileServing(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int64{0, 4096, 8192} {
@@ -252,9 +252,8 @@ func TestFileCutWhileServing(t *testing.T) {
 	}
 }
 
-// TestMadeUpTokenInTheGuard: whoever may write one guarded record can claim with
-// any number. That locks out the holders of that record, and not the service,
-// which starts above the guard's highest mark.
+// TestMadeUpTokenInTheGuard: a caller that may write one guarded record can claim it with any token. That locks out
+// the holders of that record, but not the service, which starts above the guard's highest mark.
 func TestMadeUpTokenInTheGuard(t *testing.T) {
 	t.Parallel()
 	for guard, extra := range map[string][]string{"file": nil, "Postgres": {"FENCELOCK_DATABASE_URL=" + testenv.Postgres(t).OwnerURL()}} {

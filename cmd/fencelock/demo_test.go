@@ -45,7 +45,7 @@ func startDemo(t *testing.T, args ...string) *demoRun {
 	return d
 }
 
-// exit waits for the end, checks that nothing was left, and returns the code.
+// exit waits for the end of the demonstration, checks that no process is left, and returns the exit code.
 func (d *demoRun) exit() int {
 	d.t.Helper()
 	err := d.cmd.Wait()
@@ -86,7 +86,7 @@ func (d *demoRun) noProcessLeft() {
 	})
 }
 
-// ended says whether a process is gone, or waits only for somebody to notice.
+// ended reports whether a process has ended, or is a zombie that only waits for its parent.
 func ended(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return true
@@ -216,8 +216,8 @@ func checkRecording(t *testing.T, page string) {
 	}
 }
 
-// stepsOf lists who did what in a recording, and what was recorded of it. B may ask for the lock after A's lease
-// has expired, on a busy machine; then two steps are left out.
+// stepsOf lists who did what in a recording, and with what result. On a busy machine B may ask for the lock only
+// after A's lease has expired; then the recording lacks two steps, so stepsOf leaves them out.
 func stepsOf(t *testing.T, recording []byte) (steps []string) {
 	t.Helper()
 	var report struct {
@@ -273,7 +273,7 @@ func TestDemoOnRedisAndPostgres(t *testing.T) {
 	}
 }
 
-// TestDemoInterrupted ends it while a worker is stopped.
+// TestDemoInterrupted interrupts the demonstration while a worker is stopped.
 func TestDemoInterrupted(t *testing.T) {
 	testenv.Long(t, "a demo that leaves processes when it is interrupted")
 	t.Parallel()
@@ -299,7 +299,7 @@ func TestDemoInterrupted(t *testing.T) {
 	}
 }
 
-// TestDemoThatGoesWrong kills the stopped worker: no story, no 0.
+// TestDemoThatGoesWrong kills the stopped worker: the demonstration tells no story, and does not exit with 0.
 func TestDemoThatGoesWrong(t *testing.T) {
 	testenv.Long(t, "a demo that goes wrong and says nothing")
 	t.Parallel()
@@ -338,7 +338,7 @@ func TestDemoWhoseReaderIsGone(t *testing.T) {
 	}
 }
 
-// TestDemoKilled: the kernel ends the children where it can.
+// TestDemoKilled kills the demonstration: its child processes end where the kernel can do that.
 func TestDemoKilled(t *testing.T) {
 	testenv.Long(t, "a demo that leaves processes when it is killed")
 	t.Parallel()

@@ -12,7 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// composeService is what is looked at of a service in docker-compose.yml.
+// composeService has the fields of a service in docker-compose.yml that the tests read.
 type composeService struct {
 	Image       string            `yaml:"image"`
 	Build       any               `yaml:"build"`
@@ -40,7 +40,7 @@ func composeServices(t *testing.T, path string) map[string]composeService {
 	return file.Services
 }
 
-// What make compose-check runs for real, as far as it can be seen without Docker.
+// TestComposeFile checks without Docker as much as possible of what make compose-check does for real.
 func TestComposeFile(t *testing.T) {
 	t.Parallel()
 	pinned := regexp.MustCompile(`^[a-z./-]+:[a-z0-9.-]+@sha256:[0-9a-f]{64}$`)
@@ -109,7 +109,7 @@ func TestComposeOutlastsAStop(t *testing.T) {
 	}
 }
 
-// Two hosts build the same rpm.
+// An rpm has the same bytes whichever host builds it.
 func TestPackagesNameNoHost(t *testing.T) {
 	t.Parallel()
 	if text := string(deployFile(t, "../release/nfpm.yaml")); !strings.Contains(text, "\n  buildhost: localhost") {

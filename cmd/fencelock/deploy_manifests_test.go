@@ -33,7 +33,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// manifest is a YAML document, looked at by paths such as "spec.template.spec.containers.0".
+// manifest is a YAML document, read by paths such as "spec.template.spec.containers.0".
 type manifest map[string]any
 
 func (m manifest) at(path string) any {
@@ -152,7 +152,7 @@ func TestDeploymentFitsTheService(t *testing.T) {
 	}
 }
 
-// settingsOf are the literals of a folder's ConfigMap.
+// settingsOf returns the literals of a folder's ConfigMap.
 func settingsOf(t *testing.T, folder string) map[string]string {
 	t.Helper()
 	settings := map[string]string{}
@@ -233,8 +233,8 @@ func TestRedisManifestsAreFitNodes(t *testing.T) {
 	}
 }
 
-// Whoever reaches a Redis pod without the password changes and learns nothing: its file of users
-// leaves only the probes' ping open, and the service's user has a password.
+// Without the password a client of a Redis pod can change and read nothing. The pod's file of users allows only the
+// probes' PING without one, and the service's user has a password.
 func TestRedisPodsAskForAPassword(t *testing.T) {
 	t.Parallel()
 	const mounted = "/etc/redis/users.acl"
@@ -302,7 +302,8 @@ func shippedUsers(t *testing.T) (lines []string) {
 	return lines
 }
 
-// A Redis loads its append-only file as the default user, so that one keeps its rights although nobody can log in as it.
+// Redis loads its append-only file as the default user. So that user keeps its rights, although nobody can log in as
+// it.
 func TestShippedUsersLoseNoDataAtARestart(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartRedis(t, testenv.WithPersistence(testenv.PersistAOFEverysec), testenv.WithConfig(append(shippedUsers(t), "maxmemory 100mb")...))
@@ -350,7 +351,7 @@ func TestCheckSeesADefaultUserWithoutRights(t *testing.T) {
 	}
 }
 
-// kubectl puts the overlays together. Without it, their parts are tested above.
+// kubectl builds the overlays. Where there is no kubectl, the other tests check their parts.
 func TestOverlaysBuild(t *testing.T) {
 	kubectl, err := exec.LookPath("kubectl")
 	if err != nil {
@@ -386,8 +387,8 @@ func TestOverlaysBuild(t *testing.T) {
 	}
 }
 
-// onlyServersReach: one policy is for the pods of all Redis nodes, lets the servers' pods in and
-// nobody else, and nothing out.
+// onlyServersReach checks the network policy of the Redis pods: it applies to the pods of all nodes, allows
+// connections only from the servers' pods, and none to the outside.
 func onlyServersReach(t *testing.T, policies []manifest, server manifest) {
 	t.Helper()
 	labels, _ := server.at("spec.template.metadata.labels").(map[string]any)
@@ -405,8 +406,8 @@ func onlyServersReach(t *testing.T, policies []manifest, server manifest) {
 	}
 }
 
-// An image is built from the tree as git knows it: were a file of it left out, git
-// would miss it there, and the image's version would say +dirty.
+// An image is built from the whole Git tree. If one of its files were left out, Git would report it as missing, and
+// the image's version would end with +dirty.
 func TestImageIsBuiltFromTheWholeTree(t *testing.T) {
 	if _, err := os.Stat("../../.git"); err != nil {
 		t.Skip("not in a git repository, which knows the files")

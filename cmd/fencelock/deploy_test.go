@@ -31,7 +31,7 @@ func deployFile(t *testing.T, name string) []byte {
 	return text
 }
 
-// decodeYAML reads one document, and refuses what it does not know.
+// decodeYAML reads one document, and refuses fields that it does not know.
 func decodeYAML(t *testing.T, name string, text []byte, into any) {
 	t.Helper()
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
@@ -55,8 +55,7 @@ type alertRules struct {
 	} `yaml:"groups"`
 }
 
-// metricNames finds the metrics of an expression. Histograms are asked for by
-// their parts.
+// metricNames finds the metrics of an expression. For a histogram an expression names its parts.
 func metricNames(expression string) []string {
 	return regexp.MustCompile(`\b(fencelock|process|go)_[a-z_]+\b`).FindAllString(expression, -1)
 }
@@ -79,7 +78,7 @@ func wantMetrics(t *testing.T, where, expression string, documented map[string]s
 	}
 }
 
-// headings are the anchors of a page.
+// headings returns the anchors of a page.
 func headings(t *testing.T, page string) map[string]bool {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", page))
@@ -147,7 +146,7 @@ func testAlerts(t *testing.T, item string) {
 	}
 }
 
-// The rules' own tests want Prometheus's tool; what does not want it is tested above.
+// The rules' own tests need Prometheus's tool; the tests above check what does not need it.
 func TestAlertsFireWhenTheyShould(t *testing.T) {
 	testenv.Long(t, "an alert whose expression does not hold in what a server under its fault tells")
 	t.Parallel()
@@ -209,7 +208,7 @@ func TestDashboardUsesMetricsThatExist(t *testing.T) {
 	}
 }
 
-// Everything in the folder that is YAML can be read, to its last document.
+// Every YAML file in the folder can be read, to its last document.
 func TestDeployFilesAreReadable(t *testing.T) {
 	count := 0
 	err := filepath.WalkDir("../../deploy", func(path string, entry fs.DirEntry, err error) error {

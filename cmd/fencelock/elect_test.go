@@ -23,17 +23,17 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// electTTL is how long a leader that died stays in office.
+// electTTL is how long a leader that died still counts as the leader.
 const electTTL = 3 * time.Second
 
-// The variables that make this test's program a candidate.
+// These variables make this test's program a candidate.
 const (
 	candidateServers = "FENCELOCK_TEST_CANDIDATE"
 	candidateName    = "FENCELOCK_TEST_CANDIDATE_NAME"
 )
 
-// candidate stands for election with client.Elect. While it leads, it prints its token and
-// the time, which it reads before it looks at its context.
+// candidate takes part in an election with client.Elect. While it leads, it prints its token and the time. It reads
+// the time before it checks its context.
 func candidate() {
 	locks, err := client.New(strings.Split(os.Getenv(candidateServers), ","), client.WithHolder(os.Getenv(candidateName)))
 	if err != nil {
@@ -66,7 +66,7 @@ func candidate() {
 	}
 }
 
-// election is the processes of one election, and what a Watch tells of it.
+// election has the processes of one election, and what a Watch reports of it.
 type election struct {
 	t       *testing.T
 	servers []*process
@@ -77,7 +77,7 @@ type election struct {
 	terms map[int64]term // by token
 }
 
-// term is when a leader believed that it led.
+// term is the first and the last time at which a leader believed that it led.
 type term struct{ first, last int64 }
 
 func newElection(t *testing.T) *election {
@@ -90,7 +90,7 @@ func newElection(t *testing.T) *election {
 
 func (e *election) urls() string { return e.servers[0].url + "," + e.servers[1].url }
 
-// watch follows the election with a client of the server that stays.
+// watch follows the election through the server that is never stopped.
 func (e *election) watch() {
 	locks, err := client.New([]string{e.servers[1].url})
 	if err != nil {
@@ -113,7 +113,7 @@ func (e *election) watch() {
 	})
 }
 
-// watchByCommand is watch with fencelock get --watch.
+// watchByCommand does the same with fencelock get --watch.
 func (e *election) watchByCommand() {
 	cmd := command(e.t, os.Environ(), "get", "election", "--watch", "-o", "json", "--url", e.servers[1].url)
 	stdout, err := cmd.StdoutPipe()
@@ -143,7 +143,7 @@ func (e *election) watchByCommand() {
 	})
 }
 
-// stands starts a candidate, and notes what it says of its terms.
+// stands starts a candidate, and notes its terms from its output.
 func (e *election) stands(name string, cmd *exec.Cmd) {
 	e.t.Helper()
 	stdout, err := cmd.StdoutPipe()
@@ -176,7 +176,7 @@ func (e *election) signal(name string, s syscall.Signal) {
 	}
 }
 
-// other is the one member that is none of these.
+// other returns the only member that is not one of these.
 func (e *election) other(names ...string) string {
 	for name := range e.members {
 		if !slices.Contains(names, name) {
@@ -187,7 +187,7 @@ func (e *election) other(names ...string) string {
 	return ""
 }
 
-// led is for how long a leader believed that it led.
+// led returns for how long the leader with this token believed that it led.
 func (e *election) led(token int64) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -209,7 +209,7 @@ func (e *election) leads(line string) {
 	e.terms[n] = term{e.terms[n].first, now}
 }
 
-// next is the leader that the watch tells next, with a token above the one before.
+// next waits for the next leader that the watch reports, with a token above an earlier one.
 func (e *election) next(before int64, within time.Duration) (holder string, token int64) {
 	e.t.Helper()
 	deadline := time.After(within)
@@ -225,7 +225,7 @@ func (e *election) next(before int64, within time.Duration) (holder string, toke
 	}
 }
 
-// inOrder wants each leader to have believed in its term only before the next one's began.
+// inOrder checks that each leader believed in its term only until the next leader's term began.
 func (e *election) inOrder() {
 	e.t.Helper()
 	e.mu.Lock()
@@ -240,8 +240,8 @@ func (e *election) inOrder() {
 	}
 }
 
-// One process leads at a time, with rising tokens, whatever happens to leaders and
-// servers, and a watch tells each change: with client.Elect, and with fencelock elect.
+// One process leads at a time, with rising tokens, whatever happens to leaders and servers, and a watch reports each
+// change. It holds for client.Elect and for fencelock elect.
 func TestElection(t *testing.T) {
 	t.Parallel()
 	t.Run("client", func(t *testing.T) {
@@ -307,8 +307,8 @@ func testElection(t *testing.T, watch func(*election), candidate func(e *electio
 	e.inOrder()
 }
 
-// A command that ends resigns, and elect ends with its code; what cannot be run or asked
-// for ends it, too.
+// When its command ends, elect resigns and exits with the command's code. elect also ends if the command cannot be
+// run, or the service refuses the request.
 func TestElectExitCodes(t *testing.T) {
 	t.Parallel()
 	p := start(t)
@@ -332,7 +332,7 @@ func TestElectExitCodes(t *testing.T) {
 	p.tool("", nil, "elect", "-n", "r", "--", "true").wants(t, "a flag of run", cli.ExitUsage, "", "no flag")
 }
 
-// A candidate outlives an outage, says what it waits for, and ends with a signal.
+// A candidate waits through an outage, says for what it waits, and ends on a signal.
 func TestElectOutlivesAnOutage(t *testing.T) {
 	testenv.Long(t, "a leader that an outage of the service ends")
 	t.Parallel()

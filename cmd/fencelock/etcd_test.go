@@ -71,8 +71,8 @@ func TestEtcdThatCannotBeUsed(t *testing.T) {
 	})
 }
 
-// A server that meets the locks of another version is not led to a second place for them, and one
-// that begins beside such locks says so: two places would grant the same resource twice.
+// A server that meets the locks of another version must not use a second place for its own: two places would grant
+// the same resource twice. A server that starts beside such locks says so.
 func TestEtcdBesideAnotherVersion(t *testing.T) {
 	t.Parallel()
 	etcd := testenv.StartEtcd(t, 1, testenv.EtcdOptions{})
@@ -91,8 +91,8 @@ func TestEtcdBesideAnotherVersion(t *testing.T) {
 	}
 }
 
-// An etcd with TLS does not respond to a server that speaks none. The server cannot tell it from one
-// that is down, so it waits, and its log names the scheme for TLS.
+// An etcd with TLS does not respond to a server that uses none. The server cannot tell that from an etcd that is
+// down. So it waits, and its log names the scheme for TLS.
 func TestEtcdWithTLSThatIsNotSpoken(t *testing.T) {
 	testenv.Long(t, "an etcd URL without TLS that says nothing about it")
 	t.Parallel()
@@ -101,7 +101,7 @@ func TestEtcdWithTLSThatIsNotSpoken(t *testing.T) {
 	p.until("the log says how to speak TLS", func() bool { return strings.Contains(p.Logs(), "etcds://") })
 }
 
-// TLS with a certificate of the client, and a user with a password.
+// TestEtcdWithTLSAndAUser uses TLS with a client certificate, and a user with a password.
 func TestEtcdWithTLSAndAUser(t *testing.T) {
 	t.Parallel()
 	secure := testenv.StartEtcd(t, 1, testenv.EtcdOptions{TLS: true})
@@ -173,8 +173,7 @@ func TestEtcdWithAFrozenServer(t *testing.T) {
 	theirs.end()
 }
 
-// After a restore from a snapshot nothing is granted for the longest TTL, and then
-// tokens rise.
+// After a restore from a snapshot the servers grant nothing for the longest TTL. Then tokens rise.
 func TestEtcdIsRestored(t *testing.T) {
 	testenv.Long(t, "a restored etcd that brings leases back")
 	t.Parallel()
@@ -205,8 +204,8 @@ func TestEtcdIsRestored(t *testing.T) {
 	}
 }
 
-// After a restore, each lease that one server grants is known to the other: an extend there
-// gets 200, or 503 while it has not looked at etcd yet, and never 404, which is final.
+// After a restore, each lease that one server grants is known to the other. An extend through the other gets 200, or
+// 503 while that server has not read etcd yet. It never gets 404, which is final.
 func TestEtcdExtendsElsewhereAfterARestore(t *testing.T) {
 	testenv.Long(t, "an extend after a restore of etcd that another server grants")
 	t.Parallel()
@@ -243,8 +242,8 @@ func TestEtcdExtendsElsewhereAfterARestore(t *testing.T) {
 	t.Logf("%d extends through the other server, and %d times 503 or too late", extended.Load(), late.Load())
 }
 
-// A log that was partly deleted: a server that starts then grants nothing while a lease
-// that was granted before is valid, and then serves with the others.
+// A part of the log is deleted. A server that starts then grants nothing while an earlier lease is valid, and
+// afterwards serves with the others.
 func TestEtcdLosesItsLog(t *testing.T) {
 	testenv.Long(t, "an etcd without its log that is trusted")
 	t.Parallel()
@@ -267,8 +266,8 @@ func TestEtcdLosesItsLog(t *testing.T) {
 	p.release(p.acquire(`{"resource":"a","ttl_ms":3000}`))
 }
 
-// Servers without clients write nothing, so that etcd's history does not grow: what has ended
-// is swept, and then its revision stands still.
+// Servers without clients write nothing, so that etcd's history does not grow: they sweep what has ended, and after
+// that etcd's revision does not change.
 func TestEtcdIdleWritesNothing(t *testing.T) {
 	testenv.Long(t, "a server that writes to etcd while nothing happens")
 	t.Parallel()
@@ -308,9 +307,8 @@ func TestSoakEtcdIdle(t *testing.T) {
 	}
 }
 
-// How long the service is away when the leader of etcd is stopped is etcd's election: a bare
-// client of etcd, which writes to a follower, waits about as long, and both wait longer where
-// etcd's election timeout is longer.
+// When the leader of etcd is stopped, the service is away for as long as etcd's election takes. A bare client of etcd
+// that writes to a follower waits about as long, and both wait longer if etcd's election timeout is longer.
 func TestEtcdLeaderIsStopped(t *testing.T) {
 	testenv.Long(t, "a service that an etcd leader's end costs more than its election")
 	t.Parallel()

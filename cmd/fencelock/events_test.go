@@ -14,7 +14,7 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// heard is a server-sent event with when it came.
+// heard is a server-sent event with the time at which it came.
 type heard struct {
 	kind string
 	wire.Event
@@ -58,7 +58,7 @@ func (p *process) listen(path string) <-chan heard {
 	return all
 }
 
-// tells waits for an event of the kind about the resource (or node); others are passed over.
+// tells waits for an event of the kind about the resource (or node). It skips other events.
 func tells(t *testing.T, all <-chan heard, kind wire.EventKind, about string) heard {
 	t.Helper()
 	late := time.After(30 * time.Second)

@@ -27,10 +27,10 @@ func startFaulty(t *testing.T, env ...string) *process {
 	return start(t, append(env, "FENCELOCK_MAX_TTL="+faultMaxTTL.String(), "FENCELOCK_DEFAULT_TTL=2s")...)
 }
 
-// lost is how long a row may take that costs a longest TTL.
+// lost is how long after a fault locks may take to be granted again, if the fault costs a wait of the longest TTL.
 const lost = faultMaxTTL + 5*time.Second
 
-// lineFaults are those of a proxy to a server.
+// lineFaults returns the faults of a proxy in front of a server.
 func lineFaults(line *testenv.Proxy) []fault {
 	return []fault{
 		{name: "network cut, packets lost", begin: func() { line.Cut(testenv.CutBlackhole) }, end: func() { line.Cut(testenv.CutNone); line.Reset() }},
@@ -70,7 +70,7 @@ func tmpfs(t *testing.T, megabytes int) string {
 	return dir
 }
 
-// full is a disk without room.
+// full is the fault of a disk without room.
 func full(t *testing.T, dir string) fault {
 	t.Helper()
 	path := filepath.Join(dir, "ballast")
@@ -86,7 +86,7 @@ func full(t *testing.T, dir string) fault {
 	}, end: func() { _ = os.Remove(path) }}
 }
 
-// onSmallDisk moves a folder of a server to a disk of its own, which is easily filled.
+// onSmallDisk moves a folder of a server to a small disk, which is easily filled.
 func onSmallDisk(t *testing.T, server interface {
 	Kill()
 	Restart()
@@ -107,8 +107,8 @@ func onSmallDisk(t *testing.T, server interface {
 	return disk
 }
 
-// fullUnder is the row of a server whose disk is full: it ends, or refuses, and is started
-// again when there is room.
+// fullUnder is the fault of a server whose disk is full: the server ends or refuses writes, and is started again when
+// there is room.
 func fullUnder(t *testing.T, server interface {
 	Kill()
 	Restart()
@@ -122,7 +122,7 @@ func fullUnder(t *testing.T, server interface {
 	return row
 }
 
-// setting is one of a list of NAME=value.
+// setting returns the value of a name in a list of NAME=value; "" if it is not there.
 func setting(list []string, name string) string {
 	for _, one := range list {
 		if value, found := strings.CutPrefix(one, name+"="); found {
@@ -184,7 +184,7 @@ func redisFaults(t *testing.T) (*process, []fault) {
 	}
 }
 
-// postgresFaults are those of a Postgres of its own.
+// postgresFaults makes faults of a Postgres server that only this test uses.
 type postgresFaults struct {
 	t    *testing.T
 	pg   *testenv.PG
@@ -282,7 +282,7 @@ func etcdFaults(t *testing.T) (*process, []fault) {
 		fullUnder(t, member, disk, func() {}))
 }
 
-// etcdUserFaults are those of etcd where a server needs a password.
+// etcdUserFaults returns the faults of an etcd that requires a password.
 func etcdUserFaults(t *testing.T) (*process, []fault) {
 	t.Helper()
 	cluster := testenv.StartEtcd(t, 1, testenv.EtcdOptions{})
@@ -314,7 +314,7 @@ func etcdUserFaults(t *testing.T) (*process, []fault) {
 	}
 }
 
-// raiseNoSpace does what etcd does by itself when its quota is used up.
+// raiseNoSpace raises the alarm that etcd raises by itself when its quota is used up.
 func raiseNoSpace(t *testing.T, addr string) {
 	t.Helper()
 	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -358,7 +358,7 @@ func postgresFaultsAll(t *testing.T) (*process, []fault) {
 	return f.p, append(f.all(), fullUnder(t, f.pg, disk, f.useUpSegments))
 }
 
-// text is the one value that a query finds.
+// text returns the single value that a query finds.
 func (f *postgresFaults) text(query string) (value string) {
 	f.t.Helper()
 	conn, err := pgx.Connect(f.t.Context(), f.pg.URL())
@@ -372,7 +372,7 @@ func (f *postgresFaults) text(query string) (value string) {
 	return value
 }
 
-// useUpSegments has Postgres need another file for its WAL, which it makes ahead of time.
+// useUpSegments writes until Postgres needs a new WAL file. It makes some files ahead of time.
 func (f *postgresFaults) useUpSegments() {
 	conn, err := pgx.Connect(f.t.Context(), f.pg.URL())
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 
 var faultsPage = flag.String("faults", "", "write the table of faults to this page")
 
-// The bounds of a row.
+// The bounds of a row of the table.
 const (
 	// readinessLags is for how long /readyz may contradict what clients get.
 	readinessLags = 2 * time.Second
@@ -41,7 +41,7 @@ type fault struct {
 	down         bool          // the server itself does not answer
 }
 
-// look is what a client or /readyz got.
+// look is one result of a request for a lock, or of a request to /readyz.
 type look struct {
 	at    time.Time // of the answer
 	sound bool      // granted, or ready
@@ -49,7 +49,7 @@ type look struct {
 	says  string
 }
 
-// observer asks for locks and for the readiness, all the while.
+// observer asks for locks and for the readiness again and again.
 type observer struct {
 	p      *process
 	cancel context.CancelFunc
@@ -123,7 +123,7 @@ func (o *observer) end() {
 	o.done.Wait()
 }
 
-// grantedAfter waits for a lock that is granted after a moment.
+// grantedAfter waits for the first lock that is granted after a time.
 func (o *observer) grantedAfter(since time.Time, within time.Duration) (took time.Duration) {
 	o.p.t.Helper()
 	testenv.Eventually(o.p.t, within+30*time.Second, func() error {
@@ -140,7 +140,7 @@ func (o *observer) grantedAfter(since time.Time, within time.Duration) (took tim
 	return took
 }
 
-// lastReady is what /readyz said last; o.mu is held.
+// lastReady returns the last result of /readyz. The caller holds o.mu.
 func (o *observer) lastReady() (last look) {
 	if n := len(o.readys); n > 0 {
 		last = o.readys[n-1]
@@ -148,7 +148,7 @@ func (o *observer) lastReady() (last look) {
 	return last
 }
 
-// untilReady waits for an answer of /readyz.
+// untilReady waits until a result of /readyz satisfies done.
 func (o *observer) untilReady(done func(look) bool) {
 	o.p.t.Helper()
 	testenv.Eventually(o.p.t, 30*time.Second, func() error {
@@ -161,9 +161,9 @@ func (o *observer) untilReady(done func(look) bool) {
 	})
 }
 
-// awaitSaid waits until /readyz or the log, from there on, has said it since then. What a
-// transaction waits for is asked on a connection of its own within half of its time limit,
-// which a busy machine does not always manage.
+// awaitSaid waits until /readyz reports the text after `since`, or the log contains it after its first `logged`
+// bytes. It waits, because the server finds out which lock a transaction waits for with a second connection and
+// within half of the transaction's time limit. A busy machine does not always manage that.
 func (o *observer) awaitSaid(what string, since time.Time, logged int) {
 	o.p.t.Helper()
 	testenv.Eventually(o.p.t, 30*time.Second, func() error {
@@ -182,7 +182,7 @@ func (o *observer) awaitSaid(what string, since time.Time, logged int) {
 	})
 }
 
-// contradicts is the longest time for which /readyz said something else than clients got.
+// contradicts returns the longest time for which /readyz reported another state than clients saw.
 func (o *observer) contradicts() (longest time.Duration, when string) {
 	type event struct {
 		look
@@ -219,14 +219,14 @@ func (o *observer) contradicts() (longest time.Duration, when string) {
 	return longest, when
 }
 
-// result is what a row of the table says.
+// result has the measured columns of a row of the table.
 type result struct {
 	fault
 	clients, ready, message string
 	back                    time.Duration
 }
 
-// run makes the fault, and wants what is promised.
+// run makes the fault, ends it, and checks what is promised about it.
 func (f fault) run(t *testing.T, p *process) result {
 	t.Helper()
 	o := observe(p)
@@ -259,8 +259,8 @@ func (f fault) run(t *testing.T, p *process) result {
 	return r
 }
 
-// during are the different answers in a time, the most frequent first, without those that are
-// one in twenty or less: a fault begins and ends in the middle of requests.
+// during returns the different results between two times, the most frequent first. It leaves out those that are at
+// most one in twenty, because a fault begins and ends in the middle of requests.
 func during(looks []look, began, ended time.Time) string {
 	counts, all := map[string]int{}, 0
 	for _, l := range looks {
@@ -279,7 +279,7 @@ func during(looks []look, began, ended time.Time) string {
 	return strings.Join(answers, ", ")
 }
 
-// readiness is what /readyz said, when first, and the reason that it gave most.
+// readiness returns the first bad result of /readyz with its delay, and the reason that /readyz gave most often.
 func (o *observer) readiness(began time.Time) (ready, message string) {
 	ready = "200"
 	given := map[string]int{}
@@ -303,7 +303,7 @@ func (o *observer) readiness(began time.Time) (ready, message string) {
 	return ready, message
 }
 
-// What differs from run to run.
+// changing matches the parts of a message that differ from run to run.
 var changing = regexp.MustCompile(`127\.0\.0\.1:\d+|process \d+|backend\(\d+\)|/tmp/\S+|(owner|test)_[a-z0-9]{10}`)
 
 func (r result) row() string {
@@ -314,7 +314,7 @@ func (r result) row() string {
 	return fmt.Sprintf("| %s | %s | %s | %s | %s | %.1f |", r.engine, r.name, r.clients, r.ready, cmp.Or(message, "–"), r.back.Seconds())
 }
 
-// TestFaultsOfWriting runs the faults that leave every read as it is.
+// TestFaultsOfWriting runs the faults that stop writes and leave reads working.
 func TestFaultsOfWriting(t *testing.T) {
 	testenv.Long(t, "a fault of the embedded file that /readyz contradicts")
 	t.Parallel()

@@ -15,7 +15,8 @@ import (
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
-// figure is the number that a page below docs has once, where the pattern has its group.
+// figure returns the number in a page below docs that the pattern's group matches. The page must contain it exactly
+// once.
 func figure(t *testing.T, page, pattern string) float64 {
 	t.Helper()
 	found := regexp.MustCompile(pattern).FindAllStringSubmatch(operatorPage(t, page).text, -1)
@@ -29,7 +30,7 @@ func figure(t *testing.T, page, pattern string) float64 {
 	return n
 }
 
-// about compares a measurement with a page's figure, which may be wrong by a fifth.
+// about compares a measurement with a page's figure. They may differ by a fifth.
 func about(t *testing.T, what string, measured, said float64) {
 	t.Helper()
 	t.Logf("%s: %.0f measured, the page says %.0f", what, measured, said)
@@ -38,8 +39,8 @@ func about(t *testing.T, what string, measured, said float64) {
 	}
 }
 
-// What a lease takes on a Redis, with and without a key, and what stays when it has ended, are the
-// page's figures.
+// The page's figures are right about the memory that a lease takes on a Redis, with and without a key, and about what
+// stays when the lease has ended.
 func TestBytesOfALease(t *testing.T) {
 	testenv.Long(t, "a lease that takes more memory of a node than the page says")
 	t.Parallel()
@@ -86,7 +87,7 @@ func TestBytesOfALease(t *testing.T) {
 	}
 }
 
-// memoryOf is what a Redis has allocated, in bytes.
+// memoryOf returns the memory that a Redis has allocated, in bytes.
 func memoryOf(t *testing.T, node *testenv.Redis) float64 {
 	t.Helper()
 	info, err := node.Client().Info(t.Context(), "memory").Result()
@@ -100,8 +101,8 @@ func memoryOf(t *testing.T, node *testenv.Redis) float64 {
 	return used
 }
 
-// A command under elect gets SIGTERM as long before the end of its lease as the page says, when
-// the service freezes: three tenths of the TTL.
+// When the service freezes, a command under elect gets SIGTERM as long before the end of its lease as the page says:
+// three tenths of the TTL.
 func TestSignalUnderElect(t *testing.T) {
 	testenv.Long(t, "a leader that gets its signal earlier, or later, than the page says")
 	t.Parallel()
@@ -131,7 +132,7 @@ func TestSignalUnderElect(t *testing.T) {
 	}
 }
 
-// The command history shows no more than a server keeps, as its --help says.
+// The command history shows no more entries than a server keeps, as its --help says.
 func TestHistoryShowsWhatIsKept(t *testing.T) {
 	t.Parallel()
 	p := start(t)

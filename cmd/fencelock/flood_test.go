@@ -31,8 +31,7 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// What requests without credentials may cost, however they come: over 300 connections, for
-// ten seconds.
+// The highest cost of requests without credentials, however they are sent: over 300 connections, for ten seconds.
 const (
 	floodConns     = 300
 	floodTime      = 10 * time.Second
@@ -41,15 +40,15 @@ const (
 	floodStreams   = 250                    // that an attacker tries to open on each connection
 )
 
-// The attacker is a process of its own, so that honest callers do not wait for its turns.
+// The attacker runs in a process of its own, so that honest callers do not wait for its goroutines.
 const (
 	floodName   = "FENCELOCK_TEST_FLOOD"
 	floodTarget = "FENCELOCK_TEST_FLOOD_TARGET"
 )
 
-// TestSoakFloods measures what strangers cost, who never authenticate. The attacker and other
-// programs share this machine's processors with the server, so the same callers also use a
-// server that nobody attacks, at the same time: what they wait there is not the flood's work.
+// TestSoakFloods measures the cost of strangers who never authenticate. The attacker and other programs share this
+// machine's processors with the server. So the same callers also use a second server that nobody attacks, at the same
+// time: the time that they wait there is not caused by the flood.
 func TestSoakFloods(t *testing.T) {
 	testenv.Soak(t, "a flood that keeps other callers from the service")
 	if name := os.Getenv(floodName); name != "" {
@@ -78,8 +77,8 @@ type attacker struct {
 	count *atomic.Int64
 }
 
-// floods are the ways to send requests without credentials that have cost the most. An
-// attack ends with its connection, and is begun again.
+// floods are the kinds of requests without credentials that have cost the most. An attack ends with its connection,
+// and is then started again.
 func floods() []struct {
 	name   string
 	attack func(*attacker)
@@ -120,7 +119,7 @@ func floods() []struct {
 	}
 }
 
-// flooded is what a flood did.
+// flooded is the result of a flood.
 type flooded struct {
 	peak      int64         // resident bytes, and those that wait in the kernel
 	queued    int64         // of them, in the kernel
@@ -173,13 +172,13 @@ func flood(t *testing.T, name string) (got flooded) {
 	return got
 }
 
-// slowest is the 99th percentile.
+// slowest returns the 99th percentile.
 func slowest(times []time.Duration) time.Duration {
 	slices.Sort(times)
 	return times[len(times)*99/100]
 }
 
-// honestPair is how long a caller waits for an acquire and a release, half of it.
+// honestPair returns half of the time that a caller waits for an acquire and a release.
 func (p *process) honestPair(credentials string, number int) time.Duration {
 	p.t.Helper()
 	begun := time.Now()
@@ -189,7 +188,7 @@ func (p *process) honestPair(credentials string, number int) time.Duration {
 	return time.Since(begun) / 2
 }
 
-// attack floods a server in the way of that name, and reports how much that was.
+// attack runs the flood of that name against a server, and reports how much it sent.
 func attack(name, target string) int64 {
 	ctx, stop := context.WithTimeout(context.Background(), floodTime)
 	defer stop()
@@ -211,8 +210,8 @@ func attack(name, target string) int64 {
 	return count.Load()
 }
 
-// insist repeats a request that an overloaded server cannot serve, which counts as slow. What
-// was asked for may have been done the first time.
+// insist repeats a request that an overloaded server cannot serve; that counts as slow. The first request may have
+// taken effect.
 func (p *process) insist(v any, method, path, body string, header ...string) {
 	p.t.Helper()
 	for again := false; ; again = true {
@@ -253,7 +252,7 @@ func (p *process) peak() int64 {
 	return kilobytes << 10
 }
 
-// starved is for how long the server's threads have been ready to run and had no processor.
+// starved returns for how long the server's threads have been ready to run and had no processor.
 func (p *process) starved() (all time.Duration) {
 	p.t.Helper()
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.PID()))
@@ -274,7 +273,8 @@ func (p *process) starved() (all time.Duration) {
 	return all
 }
 
-// watchQueues keeps the most bytes that wait in the server's sockets, unread by either side.
+// watchQueues notes the largest number of bytes that wait in the server's sockets, unread by the server or its
+// clients.
 func (p *process) watchQueues(ctx context.Context, most *atomic.Int64) {
 	_, port, _ := strings.Cut(strings.TrimPrefix(p.url, "http://"), ":")
 	number, _ := strconv.ParseUint(port, 10, 16)
@@ -304,7 +304,7 @@ func (p *process) watchQueues(ctx context.Context, most *atomic.Int64) {
 	}
 }
 
-// pause waits a moment; it reports false at the end of the flood.
+// pause waits a moment. It returns false when the flood has ended.
 func (a *attacker) pause(d time.Duration) bool {
 	select {
 	case <-a.ctx.Done():
@@ -314,7 +314,7 @@ func (a *attacker) pause(d time.Duration) bool {
 	}
 }
 
-// h2 begins HTTP/2, with a window for answers, and reads what comes.
+// h2 starts HTTP/2, with a flow-control window for responses, and reads what the server sends.
 func (a *attacker) h2(window uint32) *http2.Framer {
 	_, _ = io.WriteString(a, http2.ClientPreface)
 	f := http2.NewFramer(a, bufio.NewReader(a))
@@ -323,7 +323,7 @@ func (a *attacker) h2(window uint32) *http2.Framer {
 	return f
 }
 
-// fields are a request's header, padded to about so many bytes.
+// fields returns a request's header, padded to about n bytes.
 func fields(method, path string, size int) []byte {
 	var block bytes.Buffer
 	e := hpack.NewEncoder(&block)
@@ -354,8 +354,8 @@ func (a *attacker) open(f *http2.Framer, id uint32, block []byte, end bool) erro
 	return err
 }
 
-// heldStreams keeps as many streams open as it can: no answer fits into their windows, and
-// a stream that the server ends is opened again.
+// heldStreams keeps as many streams open as it can. No response fits into their windows, and it opens a new stream
+// for each that the server ends.
 func (a *attacker) heldStreams(streams uint32, header int, method, path string) {
 	f := a.h2(0)
 	block := fields(method, path, header)
@@ -449,7 +449,7 @@ func (a *attacker) resetStreams(most int) {
 	_ = f.WriteGoAway(0, http2.ErrCodeNo, nil)
 }
 
-// frames sends frames that open nothing, beside a stream that stays open.
+// frames sends frames that open no stream, while one stream stays open.
 func (a *attacker) frames(write func(*http2.Framer) error) {
 	f := a.h2(1 << 20)
 	go func() { _, _ = io.Copy(io.Discard, a) }()
@@ -484,7 +484,7 @@ func (a *attacker) emptyContinuations() {
 	}
 }
 
-// references name a field of four kilobytes by one byte each.
+// references opens streams whose header names a field of four kilobytes again and again, by one byte each.
 func (a *attacker) references() {
 	f := a.h2(0)
 	go func() { _, _ = io.Copy(io.Discard, a) }()
@@ -499,8 +499,7 @@ func (a *attacker) references() {
 	}
 }
 
-// unreadStreams asks for the longest page on many streams, with room for all of it, and
-// reads nothing.
+// unreadStreams asks for the longest page on many streams. The windows have room for all of it, but it reads nothing.
 func (a *attacker) unreadStreams() {
 	_ = a.Conn.(*net.TCPConn).SetReadBuffer(1)
 	f := a.h2(1<<31 - 1)
@@ -543,7 +542,7 @@ func (a *attacker) unreadPages() {
 	<-a.ctx.Done()
 }
 
-// fast sends requests that are refused, one behind the other.
+// fast sends requests that are refused, one after the other.
 func (a *attacker) fast() {
 	answers := bufio.NewReader(a)
 	for {

@@ -17,7 +17,7 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// stranger reaches the channel over which servers tell each other their events.
+// stranger can reach the channel over which servers send their events to each other.
 type stranger struct {
 	send func(word string)
 	wrap func(message string) string // into what send takes
@@ -110,8 +110,8 @@ func redisStranger(t *testing.T, node *testenv.Redis) *stranger {
 	return s
 }
 
-// TestForgedEvents: whoever reaches the channel of the servers, on Postgres any role that
-// may log in, neither makes an event nor has one happen again, nor reads any.
+// TestForgedEvents: whoever reaches the servers' channel (on Postgres any role that may log in) can neither make an
+// event, nor repeat one, nor read any.
 func TestForgedEvents(t *testing.T) {
 	testenv.Long(t, "a forged event that a server's clients see")
 	t.Parallel()

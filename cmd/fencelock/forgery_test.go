@@ -17,8 +17,8 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// attacked is the built program under attack, with the headers of two callers:
-// of the lease's owner, and of one who may acquire elsewhere.
+// attacked is the built program under attack, with the headers of two callers: the owner of the lease, and a caller
+// that may acquire only other resources.
 type attacked struct {
 	*process
 	owner, other []string
@@ -55,7 +55,7 @@ func (a attacked) take(header []string, body string) (lease wire.Lease) {
 	return lease
 }
 
-// refused wants every call with the id to be answered like that of a lease that has ended.
+// refused checks that every call with the id gets the response that a lease which has ended gets.
 func (a attacked) refused(id string, header []string) {
 	a.t.Helper()
 	for _, call := range [][2]string{{"DELETE", ""}, {"POST", "/extend"}, {"GET", ""}} {
@@ -66,7 +66,7 @@ func (a attacked) refused(id string, header []string) {
 	}
 }
 
-// soundTokens wants the next tokens within a minute's worth of the clock.
+// soundTokens checks that the next tokens are within a minute of the clock.
 func (a attacked) soundTokens(resources ...string) {
 	a.t.Helper()
 	for _, resource := range resources {
@@ -78,7 +78,7 @@ func (a attacked) soundTokens(resources ...string) {
 	}
 }
 
-// forgeries are ids that somebody may make of a real one.
+// forgeries returns ids that an attacker may make from a real one.
 func forgeries(id string, token int64) (ids []string) {
 	raw, err := base64.RawURLEncoding.DecodeString(id)
 	if err != nil {
@@ -105,8 +105,8 @@ func forgeries(id string, token int64) (ids []string) {
 	return append(ids, text(append(old, "free"...)), id+".k1.AAAA", "x", strings.Repeat("A", 9000))
 }
 
-// Nobody can make up or edit a lease id: nothing moves, and one that was edited is
-// answered like one whose lease has ended.
+// Nobody can make up or edit a lease id: no lease changes, and an edited id gets the response that the id of an ended
+// lease gets.
 func TestForgedLeaseIDs(t *testing.T) {
 	t.Parallel()
 	stranger := start(t) // another cluster
@@ -174,7 +174,7 @@ func TestMaxHoldIsNotEvaded(t *testing.T) {
 	}
 }
 
-// The secret is replaced while servers run and leases live.
+// TestTheSecretIsReplaced replaces the secret while servers run and leases are live.
 func TestTheSecretIsReplaced(t *testing.T) {
 	t.Parallel()
 	nodes := testenv.StartRedisN(t, 3)
@@ -232,8 +232,8 @@ func TestTheSecretIsReplaced(t *testing.T) {
 	alive(second.LeaseID, http.StatusOK)
 }
 
-// A node that waits in quarantine, is frozen or down holds no rotation up, and gets the new
-// secret later.
+// A node that waits in quarantine, is frozen or down does not delay a rotation of the secret, and gets the new secret
+// later.
 func TestTheSecretIsReplacedUnderFaults(t *testing.T) {
 	testenv.Long(t, "a secret that is replaced while a server is away")
 	t.Parallel()
@@ -259,7 +259,7 @@ func TestTheSecretIsReplacedUnderFaults(t *testing.T) {
 	}
 }
 
-// A key file takes the place of the cluster's own secret, and is read again.
+// A key file replaces the cluster's own secret, and is read again when it changes.
 func TestLeaseKeysOfAFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -294,8 +294,7 @@ func TestLeaseKeysOfAFile(t *testing.T) {
 	}
 }
 
-// A list tells nothing of resources that its caller may not read: neither a name,
-// nor that there are any.
+// A list reveals nothing about resources that its caller may not read: neither a name, nor that there are any.
 func TestListsHideNames(t *testing.T) {
 	t.Parallel()
 	const readable = "mine/"

@@ -27,7 +27,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// given is what clients of the stored file's server have, all under one key.
+// given is what clients of the server that wrote the stored file have, all under one key.
 type given struct {
 	Key    string       `json:"idempotency_key"`
 	Leases []givenLease `json:"leases"`
@@ -47,9 +47,9 @@ const (
 	storedGiven = "testdata/formats/given.json"
 )
 
-// TestStoredFile starts a server on a file that the version before left, with what its
-// clients have: leases can be looked at, extended, listed and released; a retry under an
-// Idempotency-Key finds its lease; tokens rise; the guard keeps its marks.
+// TestStoredFile starts a server on a file that the previous version wrote, with what that version's clients have.
+// Leases can be looked up, extended, listed and released; a retry under an idempotency key finds its lease; tokens
+// rise; the guard keeps its high-water marks.
 func TestStoredFile(t *testing.T) {
 	if *update {
 		writeStoredFile(t)
@@ -140,8 +140,8 @@ func unpackedFile(t *testing.T) (path string) {
 	return path
 }
 
-// writeStoredFile writes the fixtures: with fixed random numbers, at a fixed time, which
-// is ahead, since a lease ends by the clock while no server runs.
+// writeStoredFile writes the fixtures, with fixed random numbers and at a fixed time. That time is in the future,
+// because leases end by the clock while no server runs.
 func writeStoredFile(t *testing.T) {
 	t.Helper()
 	cryptotest.SetGlobalRandom(t, 1)

@@ -12,8 +12,8 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// A server whose disk is full is not ready, though nobody asks it for a lock and though the
-// writes that only replace something succeed; it says so in one line, and is ready again with room.
+// A server whose disk is full is not ready, even if nobody asks it for a lock, and even if writes that only replace
+// something succeed. It says so in one line of its log, and is ready again when there is room.
 func TestAFullDiskShowsWithoutTraffic(t *testing.T) {
 	t.Parallel()
 	dir := tmpfs(t, 4)
@@ -43,8 +43,8 @@ func TestAFullDiskShowsWithoutTraffic(t *testing.T) {
 	}
 }
 
-// A Postgres whose disk is full still reads. To a server that is one state, and one line of its
-// log says so, whatever is asked of it meanwhile.
+// A Postgres whose disk is full can still be read. For a server that is one state: its log says so in one line,
+// whatever requests come meanwhile.
 func TestAFullDiskUnderPostgresIsOneState(t *testing.T) {
 	testenv.Long(t, "a full disk of Postgres that the log tells many times, as two states in turn")
 	t.Parallel()

@@ -11,8 +11,8 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// TestAlertOfARealTable: stale claims and writes of a user's own table, in transactions
-// that are rolled back, reach the metric and fire the alert.
+// TestAlertOfARealTable: stale claims and writes of a user's own table, in transactions that are rolled back, are
+// counted by the metric and fire the alert.
 func TestAlertOfARealTable(t *testing.T) {
 	testenv.Long(t, "an alert of the guard that a real table does not fire")
 	t.Parallel()

@@ -14,9 +14,8 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// TestGuardThatPostgresRefuses: the guard refuses a database in SQL_ASCII. The log of the
-// start, /readyz and the metrics say so before any request for a record, and the
-// server stays ready for locks.
+// TestGuardThatPostgresRefuses uses a database in SQL_ASCII, which the guard refuses. The log of the start, /readyz
+// and the metrics say so before any request for a record comes, and the server stays ready for locks.
 func TestGuardThatPostgresRefuses(t *testing.T) {
 	testenv.Long(t, "a guard without rights that is not named")
 	t.Parallel()
@@ -68,8 +67,8 @@ func TestGuardThatPostgresRefuses(t *testing.T) {
 `)
 }
 
-// TestFailingPostgresIsLoggedOnce: twenty writes to a Postgres that was killed give
-// a line of the log, with a count of those before, and the records come back.
+// TestFailingPostgresIsLoggedOnce sends twenty writes while Postgres is killed. The log has one line about it, which
+// counts the earlier failures, and the records are there again afterwards.
 func TestFailingPostgresIsLoggedOnce(t *testing.T) {
 	testenv.Long(t, "a log that a Postgres which fails fills")
 	t.Parallel()

@@ -11,7 +11,7 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// The service keeps its guarded records in a MariaDB, and counts what a table of it refused.
+// The service keeps its guarded records in a MariaDB, and counts the writes that a table there refused.
 func TestMariaDBGuard(t *testing.T) {
 	t.Parallel()
 	maria := testenv.MariaDB(t)
@@ -57,7 +57,7 @@ func TestMariaDBGuard(t *testing.T) {
 	}
 }
 
-// The printed SQL is one that the mariadb client runs, twice.
+// The mariadb client can run the printed SQL, and run it a second time.
 func TestMariaDBScript(t *testing.T) {
 	t.Parallel()
 	maria := testenv.MariaDB(t)

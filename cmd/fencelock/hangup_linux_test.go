@@ -11,8 +11,8 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// hangUp closes the caller's side of a connection, and returns when the server's machine knows:
-// on a busy one that may be after the next request of another connection.
+// hangUp closes the caller's side of a connection. It returns when the server's kernel has noticed: on a busy machine
+// that may otherwise be after the next request of another connection.
 func hangUp(t *testing.T, conn net.Conn) {
 	t.Helper()
 	tcp := conn.(*net.TCPConn)

@@ -21,7 +21,7 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// TestMain is also the main of a candidate.
+// TestMain also runs this program as a candidate.
 func TestMain(m *testing.M) {
 	if os.Getenv(candidateServers) != "" {
 		candidate()
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	testenv.Main(m)
 }
 
-// command prepares a run of the program with nothing but these variables set.
+// command prepares a run of the program with only these variables set.
 func command(t *testing.T, env []string, args ...string) *exec.Cmd {
 	t.Helper()
 	testenv.NeedsServer(t)
@@ -41,7 +41,7 @@ func command(t *testing.T, env []string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// process is a running server, and how its test calls it.
+// process is a running server, with the client that its test uses.
 type process struct {
 	*testenv.Fencelock // nil if it is reached through something else
 	t                  *testing.T
@@ -63,7 +63,7 @@ func startOver(t *testing.T, scheme string, client *http.Client, env ...string) 
 	return p
 }
 
-// startUnready does not wait until the server can grant.
+// startUnready starts a server without waiting until it can grant.
 func startUnready(t *testing.T, scheme string, client *http.Client, env ...string) *process {
 	t.Helper()
 	return startCommand(t, scheme, client, command(t, env, "serve"))
@@ -79,10 +79,11 @@ func startCommand(t *testing.T, scheme string, client *http.Client, cmd *exec.Cm
 	return &process{Fencelock: f, t: t, url: scheme + "://" + f.Addr(), admin: f.AdminAddr(), client: client}
 }
 
-// patience is how long a test waits for what has to happen, however busy the machine is.
+// patience is how long a test waits for an event that must happen, however busy the machine is.
 const patience = time.Minute
 
-// soon is for what would happen without the service's help, too: when a lease of 30 seconds ends.
+// soon is the time limit for events that would also happen without the service's help, when a lease of 30 seconds
+// ends.
 const soon = 25 * time.Second
 
 // exit waits for the end of the process and returns its code.
@@ -125,7 +126,7 @@ func (p *process) breaks(resource string) {
 	p.wants(p.ask(nil, "POST", "/breaks", breakAny(resource)), http.StatusNoContent)
 }
 
-// breakAny is the body of a request that does.
+// breakAny is the body of a request that breaks whatever lease holds the resource.
 func breakAny(resource string) string {
 	body, _ := json.Marshal(wire.BreakRequest{Resource: resource, Any: true}) //nolint:errchkjson // strings are always JSON
 	return string(body)
@@ -185,7 +186,7 @@ func (p *process) release(lease wire.Lease) {
 	p.wants(p.ask(nil, "DELETE", "/leases/current", "", "Fencelock-Lease: "+lease.LeaseID), http.StatusNoContent)
 }
 
-// untilAnswer asks until the status is as wanted.
+// untilAnswer repeats a request until its status is the one wanted.
 func (p *process) untilAnswer(status int, method, path, body string, header ...string) {
 	p.t.Helper()
 	p.until(method+" "+path+" answers "+strconv.Itoa(status), func() bool {
@@ -193,8 +194,8 @@ func (p *process) untilAnswer(status int, method, path, body string, header ...s
 	})
 }
 
-// decided asks until the answer is not 503: a busy engine or database may be too late for
-// one request, and that decides nothing.
+// decided repeats a request until its status is not 503: a busy engine or database may be too late for one request,
+// and that decides nothing.
 func (p *process) decided(method, path, body string, header ...string) (resp *http.Response) {
 	p.t.Helper()
 	p.until(method+" "+path+" is decided", func() bool {
@@ -255,8 +256,8 @@ func startOverTLS(t *testing.T, env ...string) *process {
 		"FENCELOCK_DATA="+filepath.Join(dir, "fencelock.db"), "FENCELOCK_TLS_CERT_FILE="+certFile, "FENCELOCK_TLS_KEY_FILE="+keyFile)...)
 }
 
-// startServers runs servers of the program over the same nodes. Their patience
-// with a node is that of a busy machine.
+// startServers runs servers of the program over the same nodes. Their time limit of a node is long enough for a busy
+// machine.
 func startServers(t *testing.T, n int, nodes []*testenv.Redis) (servers []*process) {
 	t.Helper()
 	for i := range n {
@@ -269,7 +270,7 @@ func startServers(t *testing.T, n int, nodes []*testenv.Redis) (servers []*proce
 	return servers
 }
 
-// redisAddrs makes the variable's value of some Redis nodes.
+// redisAddrs returns the addresses of Redis nodes as a variable's value.
 func redisAddrs(nodes []*testenv.Redis) string {
 	var addrs []string
 	for _, n := range nodes {
@@ -285,7 +286,7 @@ func writeFile(t *testing.T, path, text string) {
 	}
 }
 
-// tokenFor makes a bearer token with fencelock token new, and its line in the file.
+// tokenFor makes a bearer token with fencelock token new, and returns it with its line for the file of tokens.
 func tokenFor(t *testing.T, file, name string, rules ...string) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -299,7 +300,7 @@ func tokenFor(t *testing.T, file, name string, rules ...string) string {
 
 func bearer(secret string) string { return "Authorization: Bearer " + secret }
 
-// as is the same server, called by another client.
+// as returns the same server, called by another client.
 func (p *process) as(client *http.Client) *process {
 	return &process{Fencelock: p.Fencelock, t: p.t, url: p.url, admin: p.admin, client: client}
 }
@@ -309,7 +310,7 @@ func readJSON(resp *http.Response, into any) error {
 	return json.NewDecoder(resp.Body).Decode(into)
 }
 
-// awaitWaiting waits until so many wait.
+// awaitWaiting waits until n requests wait for the resource.
 func (p *process) awaitWaiting(resource string, n int) {
 	p.t.Helper()
 	testenv.Eventually(p.t, patience, func() error {

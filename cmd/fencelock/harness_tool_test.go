@@ -11,13 +11,13 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// said is how a run of the program ended.
+// said is the result of a run of the program.
 type said struct {
 	code        int
 	out, errOut string
 }
 
-// tool runs the program against a server, with a PATH and nothing else.
+// tool runs the program against a server, with only PATH in its environment.
 func (p *process) tool(stdin string, env []string, args ...string) said {
 	p.t.Helper()
 	cmd := command(p.t, append([]string{"PATH=" + os.Getenv("PATH"), "FENCELOCK_URL=" + p.url}, env...), args...)

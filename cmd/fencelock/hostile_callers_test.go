@@ -14,8 +14,7 @@ import (
 	"github.com/fencelock/fencelock/api/wire"
 )
 
-// A waiter that has sent a byte of its next request and hangs up leaves the
-// queue, and the lock goes to nobody.
+// A waiter that has sent one byte of its next request and hangs up leaves the queue. The lock is not granted to it.
 func TestHangUpAfterAByte(t *testing.T) {
 	t.Parallel()
 	for name, p := range map[string]*process{
@@ -49,7 +48,7 @@ func TestHangUpAfterAByte(t *testing.T) {
 	}
 }
 
-// A page of another name reaches neither listener through a browser.
+// A web page of another host name cannot reach either listener through a browser.
 func TestForeignHostsAreRefused(t *testing.T) {
 	t.Parallel()
 	status := func(t *testing.T, address, host string) int {
@@ -106,7 +105,7 @@ func TestForeignHostsAreRefused(t *testing.T) {
 	}
 }
 
-// One name has its share of the event streams, and others still get theirs.
+// One caller gets only its share of the event streams, and other callers still get theirs.
 func TestNobodyTakesAllStreams(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "access.txt")
@@ -142,7 +141,7 @@ func TestNobodyTakesAllStreams(t *testing.T) {
 	})
 }
 
-// A header that a proxy may understand otherwise is refused at once, and changes nothing.
+// A request with a header that a proxy may understand in another way is refused at once, and changes nothing.
 func TestAmbiguousHeadersAreRefused(t *testing.T) {
 	t.Parallel()
 	const post = "POST /locks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -173,8 +172,8 @@ func TestAmbiguousHeadersAreRefused(t *testing.T) {
 	}
 }
 
-// A caller beyond requests= is read slowly: its refusals cost the server as much as a
-// stranger's.
+// The requests of a caller that is over its limit requests= are read slowly: to refuse them costs the server as much
+// as to refuse a stranger's.
 func TestCallersBeyondTheirRequestsAreReadSlowly(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "access.txt")

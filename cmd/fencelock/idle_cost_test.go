@@ -17,16 +17,16 @@ import (
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
-// What a second of doing nothing costs.
+// idleCost is the cost of one second without requests.
 type idleCost struct {
 	server   float64 // of one core, each server
 	node     float64 // of one core, each node
 	requests float64 // to each node
 }
 
-// TestSoakIdle measures what servers on five Redis cost that do nothing, with leases that nobody
-// extends and with requests that wait for them (make scale), for the page on scale. A server's share is its
-// own whatever else the machine does, but a busy machine has it bundle less.
+// TestSoakIdle measures, for the page on scale, the cost of idle servers on five Redis nodes: with leases that nobody
+// extends, and with requests that wait for them (make scale). A server's processor time does not depend on other
+// programs, except that on a busy machine it sends more operations together.
 func TestSoakIdle(t *testing.T) {
 	testenv.Soak(t, "what idle servers cost five Redis")
 	const waiters = 1000
@@ -90,7 +90,7 @@ func startIdle(t *testing.T, servers int, nodes []*testenv.Redis) idleServers {
 	return crowd
 }
 
-// hold takes the leases up to a number, each server its share.
+// hold acquires leases up to a number, an equal share at each server.
 func (c idleServers) hold(t *testing.T, from, to int) {
 	t.Helper()
 	const most = 128 // operations of a batch
@@ -112,7 +112,7 @@ func (c idleServers) hold(t *testing.T, from, to int) {
 	holding.Wait()
 }
 
-// batch does the operations, which all have this status, and returns their results.
+// batch sends the operations, which must all get this status, and returns their results.
 func (p *process) batch(batch wire.Batch, status int) []wire.BatchResult {
 	p.t.Helper()
 	body, err := json.Marshal(batch)
@@ -131,7 +131,8 @@ func (p *process) batch(batch wire.Batch, status int) []wire.BatchResult {
 	return results.Results
 }
 
-// cost is the least of a few looks: the servers may still have to do something for those who came.
+// cost returns the least of a few measurements, because the servers may still have work to do for requests that have
+// just come.
 func (c idleServers) cost(t *testing.T) idleCost {
 	t.Helper()
 	const looks, window = 3, 5 * time.Second
@@ -161,7 +162,7 @@ func (c idleServers) spentByServers() (seconds float64) {
 	return seconds
 }
 
-// spentByNode is the processor time of a node, in seconds, and how many requests it has read.
+// spentByNode returns the processor time of a node in seconds, and the number of requests that it has read.
 func spentByNode(t *testing.T, n *testenv.Redis) (seconds, requests float64) {
 	t.Helper()
 	text, err := n.Client().Info(t.Context(), "cpu", "stats").Result()

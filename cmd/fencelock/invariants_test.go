@@ -25,8 +25,8 @@ func setBack(t *testing.T, n *testenv.Redis, resource string) {
 	}
 }
 
-// A node's data that are changed by hand break an invariant: the metric counts it, and the log
-// says so without a secret. Nothing else does.
+// A change of a node's data by hand breaks an invariant: the metric counts it, and the log says so without a secret.
+// Nothing else breaks an invariant.
 func TestABrokenInvariantIsCounted(t *testing.T) {
 	t.Parallel()
 	n := testenv.StartRedis(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// TestNodesThatAreLate: a node that is late has its vote, and one that has just been
-// silent is not waited for.
+// TestNodesThatAreLate: the vote of a slow node counts, and the servers do not wait for a node that has just been
+// silent.
 func TestNodesThatAreLate(t *testing.T) {
 	t.Parallel()
 	var lines []*testenv.Proxy

@@ -117,7 +117,7 @@ func TestListGetBreak(t *testing.T) {
 	p.tool("", nil, "ls", "--url", "http://127.0.0.1:1").wants(t, "ls of no server", 69, "", "it is unknown which locks are held: no server responds: http://127.0.0.1:1 refuses connections")
 }
 
-// ls --watch continues, through an outage as well, until it is interrupted.
+// ls --watch continues until it is interrupted, through an outage as well.
 func TestListWatch(t *testing.T) {
 	t.Parallel()
 	p := start(t)
@@ -172,7 +172,7 @@ func TestCompletions(t *testing.T) {
 	}
 }
 
-// Every command says what it is for and shows how it is used.
+// The help of every command says what it is for, and has an example.
 func TestHelpHasExamples(t *testing.T) {
 	for _, cmd := range rootCommand().Commands() {
 		if cmd.Hidden || cmd.Name() == "help" || cmd.Name() == "completion" {
@@ -187,7 +187,7 @@ func TestHelpHasExamples(t *testing.T) {
 	}
 }
 
-// A text that is not UTF-8 would name another resource at the server: no command sends it.
+// No command sends a text that is not UTF-8, because it would name another resource at the server.
 func TestCommandsRefuseWhatIsNotUTF8(t *testing.T) {
 	t.Parallel()
 	p := start(t)

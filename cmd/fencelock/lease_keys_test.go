@@ -11,9 +11,9 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// TestLeaseKeysThatDiffer: two servers with different FENCELOCK_LEASE_KEY_FILEs, and a
-// rotation in the wrong and in the right order. A lease of the one gets 404 through the
-// other while its key is not there, and both say why.
+// TestLeaseKeysThatDiffer: two servers have different FENCELOCK_LEASE_KEY_FILEs, and a rotation is done in the wrong
+// and in the right order. A lease of one server gets 404 through the other while that server lacks the key, and both
+// logs say why.
 func TestLeaseKeysThatDiffer(t *testing.T) {
 	t.Parallel()
 	leaseKeysDiffer(t, redisAddrs(testenv.StartRedisN(t, 3)))

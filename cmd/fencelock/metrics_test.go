@@ -13,7 +13,7 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// families are the metrics of a scrape that are ours, with their types.
+// families returns the metrics of a scrape that belong to fencelock, with their types.
 func families(scrape string) map[string]string {
 	found := make(map[string]string)
 	for line := range strings.Lines(scrape) {
@@ -43,7 +43,7 @@ func documentedMetrics(t *testing.T) map[string]string {
 	return found
 }
 
-// busyService is a service on real Redis that has done all that it counts.
+// busyService is a service on real Redis that has done everything that its metrics count.
 func busyService(t *testing.T, env ...string) (p *process, secrets []string) {
 	t.Helper()
 	servers := testenv.StartRedisN(t, 3)
@@ -116,8 +116,7 @@ func noSecrets(t *testing.T, where, text string, secrets []string) {
 	}
 }
 
-// The labels' values stay the same whatever resources come: nothing that a
-// client names gets into a label.
+// The labels' values stay the same whatever resources come: no name from a client becomes a label.
 func TestSeriesDoNotGrowWithResources(t *testing.T) {
 	t.Parallel()
 	p := start(t, "FENCELOCK_METRICS_PREFIXES=orders/,carts/")

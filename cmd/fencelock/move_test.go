@@ -20,7 +20,7 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// place is where the locks can be: its setting, and how docs/how-to/move.md empties it.
+// place is an engine where the locks can be: its setting, and how docs/how-to/move.md empties it.
 type place struct {
 	setting string
 	empty   func()
@@ -88,14 +88,14 @@ func etcdPlace(t *testing.T) place {
 	return place{"FENCELOCK_STORE=" + etcd.URL("locks"), func() { etcd.Ctl("del", "--prefix", "/locks/") }}
 }
 
-// held is a lease for as long as its holder may use it.
+// held is a lease with the time for which its holder may use it.
 type held struct {
 	token       int64
 	from, until time.Time
 }
 
-// movers are clients of one address, behind which the servers change. They take turns on
-// one resource, and every third leaves its lease to expire.
+// movers are clients of one address, behind which the servers change. They take turns on one resource, and let every
+// third lease expire.
 type movers struct {
 	p       *process // with the address
 	running sync.WaitGroup
@@ -144,7 +144,7 @@ func pauseFor(ctx context.Context, d time.Duration) {
 	}
 }
 
-// granted waits for a number of leases more.
+// granted waits until n more leases were granted.
 func (m *movers) granted(more int) {
 	m.p.t.Helper()
 	count := func() int { m.mu.Lock(); defer m.mu.Unlock(); return len(m.held) }
@@ -157,7 +157,7 @@ func (m *movers) granted(more int) {
 	})
 }
 
-// judge: no two leases at once, and each token above the ones before.
+// judge checks that no two leases overlapped, and that each token was above the earlier ones.
 func (m *movers) judge() {
 	m.p.t.Helper()
 	slices.SortFunc(m.held, func(a, b held) int { return a.from.Compare(b.from) })
@@ -172,7 +172,7 @@ func (m *movers) judge() {
 	}
 }
 
-// The steps of docs/how-to/move.md, there and back, while clients want the lock: tokens
+// The locks move to another engine and back by the steps of docs/how-to/move.md, while clients want them: tokens
 // rise, no two leases are valid at once, and the guard refuses earlier tokens.
 func TestMoveBetweenEngines(t *testing.T) {
 	t.Parallel()

@@ -12,9 +12,8 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// TestNamesBehindNginx: behind an nginx that passes paths on as they are every name
-// works, and behind one that normalises them a request is served for the name that was
-// meant or refused, and never for another one.
+// TestNamesBehindNginx: behind an nginx that passes paths on unchanged, every name works. Behind one that normalises
+// them, a request is served for the name that was meant or refused, never served for another name.
 func TestNamesBehindNginx(t *testing.T) {
 	t.Parallel()
 	p := start(t)
@@ -78,7 +77,7 @@ func TestNamesBehindNginx(t *testing.T) {
 	}
 }
 
-// namedBy writes and reads the name by the path.
+// namedBy writes and reads a record whose name is in the path.
 func namedBy(t *testing.T, via *process, name, path string, header ...string) {
 	t.Helper()
 	value, err := json.Marshal(via.url + " " + path)

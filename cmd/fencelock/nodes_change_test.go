@@ -9,9 +9,9 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// TestNodesOfASetChange follows docs/how-to/change-nodes.md under load: one node to three, three to
-// five, a machine replaced by another one, five to three. Machines that stay serve the new set
-// from another database.
+// TestNodesOfASetChange follows docs/how-to/change-nodes.md under load: from one node to three, from three to five,
+// one machine replaced by another, from five to three. Machines that stay in the set serve the new set from another
+// database.
 func TestNodesOfASetChange(t *testing.T) {
 	testenv.Long(t, "that a set cannot get other nodes while leases are held")
 	t.Parallel()

@@ -38,7 +38,7 @@ func TestCommandsOnAServerThatIsNotReady(t *testing.T) {
 	}
 }
 
-// nodes --wait ends when the last node votes, and with an error when it does not.
+// nodes --wait ends when all nodes vote, and with an error if one does not.
 func TestNodesWaits(t *testing.T) {
 	var asked atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

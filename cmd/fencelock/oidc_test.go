@@ -19,8 +19,8 @@ import (
 	"github.com/fencelock/fencelock/api/wire"
 )
 
-// TestOpenIDConnect: the program as it is configured, against an issuer on this
-// machine. What is refused in a JWT is tested in api/access.
+// TestOpenIDConnect runs the program with OpenID Connect configured, against an issuer on this machine. api/access
+// tests which JWTs are refused.
 func TestOpenIDConnect(t *testing.T) {
 	t.Parallel()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)

@@ -13,7 +13,7 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// startLimited runs a server that may open so many files.
+// startLimited runs a server that may open n files.
 func startLimited(t *testing.T, files int, env ...string) *process {
 	t.Helper()
 	cmd := command(t, append(anyPorts(), env...), "serve")
@@ -24,7 +24,7 @@ func startLimited(t *testing.T, files int, env ...string) *process {
 	return p
 }
 
-// idleConnections opens n connections; over every second one a request comes, before they are idle.
+// idleConnections opens n connections that stay idle. It sends a request over every second one first.
 func idleConnections(t *testing.T, address string, n int) {
 	t.Helper()
 	for i := range n {
@@ -39,8 +39,8 @@ func idleConnections(t *testing.T, address string, n int) {
 	}
 }
 
-// However many connections idle at either listener, new ones are served at both, nodes are
-// reached, and whoever waits for a lock keeps its connection. The log says so, a line a minute.
+// However many connections are idle at either listener, both serve new ones, the server reaches its nodes, and a
+// caller that waits for a lock keeps its connection. The log has one line a minute about it.
 func TestIdleConnectionsDoNotUseUpTheFiles(t *testing.T) {
 	t.Parallel()
 	nodes := testenv.StartRedisN(t, 3)

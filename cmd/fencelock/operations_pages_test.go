@@ -14,16 +14,16 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// twoServers starts servers under the settings of the load.
+// twoServers starts two servers with the settings of the load tests.
 func twoServers(t *testing.T, env ...string) *fleet {
 	t.Helper()
 	return newFleet(t, 2, append(operationSettings(), env...)...)
 }
 
-// clientOf is the environment of a command that asks the first server.
+// clientOf returns the environment of a command that uses the first server.
 func (f *fleet) clientOf() string { return "FENCELOCK_URL=" + f.servers[0].url }
 
-// A node is replaced by the commands of its page, while leases are held; and servers are restarted.
+// A node is replaced, and servers are restarted, by the commands of their page while leases are held.
 func TestReplaceANode(t *testing.T) {
 	testenv.Long(t, "a replaced node, or a restarted server, that costs a lease")
 	t.Parallel()
@@ -54,8 +54,8 @@ func TestReplaceANode(t *testing.T) {
 	}).costs(f, "restart or upgrade servers")
 }
 
-// A server that was killed is found and started again by the commands of the runbook, and a restart
-// of its Postgres costs nothing.
+// An operator finds a killed server and starts it again by the commands of the runbook. A restart of its Postgres
+// costs nothing.
 func TestServerDownByTheRunbook(t *testing.T) {
 	testenv.Long(t, "a runbook that misleads")
 	t.Parallel()
@@ -81,8 +81,8 @@ func TestServerDownByTheRunbook(t *testing.T) {
 	}).costs(f, "restart Postgres")
 }
 
-// A server runs on servers of one's own by the commands of each engine's page, which check them
-// first: nothing is wrong, and locks and guarded records work.
+// The commands of each engine's page set a server up on the engine's own servers. check, which the page runs first,
+// finds nothing wrong, and locks and guarded records work.
 func TestServersByTheirPages(t *testing.T) {
 	testenv.Long(t, "an engine's page whose first commands start no server")
 	t.Parallel()
@@ -129,8 +129,8 @@ func TestServersByTheirPages(t *testing.T) {
 	}
 }
 
-// Locks move to another engine by the steps of the page, and on: nothing is granted until every
-// lease of the old place has ended.
+// Locks move to another engine by the steps of the page, and then to a third one: nothing is granted until every
+// lease of the old engine has ended.
 func TestMoveUnderLoad(t *testing.T) {
 	testenv.Long(t, "a move to another engine that costs more than the page says")
 	t.Parallel()

@@ -17,8 +17,8 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// operatorsPage is a page for operators, whose commands run as they are written: only the names of its
-// servers are replaced by those of the test.
+// operatorsPage is a page for operators whose commands run as they are written, except that the names of its servers
+// are replaced by those of the test.
 type operatorsPage struct {
 	t     *testing.T
 	name  string
@@ -26,7 +26,7 @@ type operatorsPage struct {
 	names *strings.Replacer
 }
 
-// operatorPage reads a page below docs. names are pairs: what it says, and what it means here.
+// operatorPage reads a page below docs. names are pairs: a name in the page, and its replacement in this test.
 func operatorPage(t *testing.T, name string, names ...string) *operatorsPage {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/" + name)
@@ -36,8 +36,8 @@ func operatorPage(t *testing.T, name string, names ...string) *operatorsPage {
 	return &operatorsPage{t: t, name: name, text: string(text), names: strings.NewReplacer(names...)}
 }
 
-// run runs the page's only block of commands that has the text, in a folder and with the variables
-// that an operator has, and returns what it prints.
+// run runs the only block of commands in the page that contains the text, in a folder and with an operator's
+// variables, and returns its output.
 func (p *operatorsPage) run(has, dir string, env ...string) string {
 	p.t.Helper()
 	commands := p.commands(has)
@@ -50,7 +50,7 @@ func (p *operatorsPage) run(has, dir string, env ...string) string {
 	return string(out)
 }
 
-// commands is the page's only block of commands that has the text, with the test's names.
+// commands returns the only block of commands in the page that contains the text, with the test's names.
 func (p *operatorsPage) commands(has string) string {
 	p.t.Helper()
 	var found []string
@@ -65,13 +65,13 @@ func (p *operatorsPage) commands(has string) string {
 	return p.names.Replace(found[0])
 }
 
-// operatorsShell is the environment of a shell that knows the program.
+// operatorsShell returns the environment of a shell that has the program in its PATH.
 func operatorsShell(t *testing.T) []string {
 	t.Helper()
 	return append(os.Environ(), "PATH="+filepath.Dir(testenv.Program(t))+":"+os.Getenv("PATH"))
 }
 
-// cost is what an operation cost those who use the locks.
+// cost is what an operation cost the users of the locks.
 type cost struct {
 	exclusive
 
@@ -87,13 +87,13 @@ const (
 	keptLeases      = 4
 )
 
-// operationSettings are those of servers under the load.
+// operationSettings are the settings of servers under the load.
 func operationSettings() []string {
 	return []string{"FENCELOCK_MAX_TTL=" + operationMaxTTL.String(), "FENCELOCK_DEFAULT_TTL=" + operationTTL.String()}
 }
 
-// underLoad operates on servers while a few callers use them: some keep their leases beside a rival
-// that waits for each, some pass locks on, and one asks for a free lock again and again.
+// underLoad runs an operation on servers while a few callers use them: some keep their leases while a rival waits for
+// each, some pass locks on, and one asks for a free lock again and again.
 func underLoad(t *testing.T, urls string, operate func(), opts ...client.Option) *cost {
 	t.Helper()
 	c, err := client.New(strings.Split(urls, ","), opts...)
@@ -128,7 +128,7 @@ func underLoad(t *testing.T, urls string, operate func(), opts ...client.Option)
 	return k
 }
 
-// use has a lock again and again, for some time each.
+// use takes a lock again and again, and holds it for some time each.
 func (k *cost) use(ctx context.Context, c *client.Client, resource string, hold time.Duration) {
 	for ctx.Err() == nil {
 		_ = c.Do(context.WithoutCancel(ctx), resource, func(work context.Context, lease *client.Lease) error {
@@ -146,7 +146,7 @@ func (k *cost) use(ctx context.Context, c *client.Client, resource string, hold 
 	}
 }
 
-// probe asks for a lock that nobody else wants.
+// probe asks for a lock that no other caller wants.
 func (k *cost) probe(ctx context.Context, c *client.Client) {
 	const pause = 20 * time.Millisecond
 	for last := time.Now(); ctx.Err() == nil; <-time.After(pause) {
@@ -180,8 +180,8 @@ func (k *cost) awaitMore(t *testing.T, counted *int, n int) {
 	})
 }
 
-// costs compares with the table of docs/reference/operations.md. How late the machine woke this
-// process up is not the service's.
+// costs compares with the table of docs/reference/operations.md. It does not count how late the machine woke this
+// process up.
 func (k *cost) costs(f *fleet, operation string) {
 	f.t.Helper()
 	f.t.Logf("%s: %d grants, %d leases lost, refused for %s in %s, on a machine late by %s", operation, k.grants, k.lost,

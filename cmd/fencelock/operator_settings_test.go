@@ -9,8 +9,8 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// An operator's command with nothing but the list of nodes in its environment changes no setting of
-// the cluster that it was not asked to change. The longest TTL of the servers is a tenth of the default.
+// An operator's command that has only the list of nodes in its environment changes only what it was asked to change.
+// Here the servers' longest TTL is a tenth of the default, and must stay.
 func TestOperatorsCommandsChangeNoSetting(t *testing.T) {
 	t.Parallel()
 	nodes := testenv.StartRedisN(t, 3, testenv.WithConfig("maxmemory 100mb"))
@@ -47,7 +47,7 @@ func TestOperatorsCommandsChangeNoSetting(t *testing.T) {
 	}
 }
 
-// records are the admission records of the nodes.
+// records returns the admission records of the nodes.
 func records(t *testing.T, nodes []*testenv.Redis) (all []map[string]string) {
 	t.Helper()
 	for _, n := range nodes {

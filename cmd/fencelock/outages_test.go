@@ -14,14 +14,14 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// outages are how long a store refuses connections. Pauses between attempts that grow show in the
-// longer ones.
+// outages are the times for which a store refuses connections. With the longer ones it shows whether the pauses
+// between attempts grow.
 var outages = []time.Duration{100 * time.Millisecond, 6 * time.Second, 30 * time.Second, 72 * time.Second}
 
 // back is the longest time between the end of an outage and the next lock.
 const back = time.Second
 
-// outageEngines start a server over proxies to its store, of which so many may refuse.
+// outageEngines start a server over proxies to its store. In an outage n of the proxies refuse connections.
 var outageEngines = []struct {
 	name  string
 	start func(*testing.T) (*process, []*testenv.Proxy)
@@ -54,8 +54,8 @@ var outageEngines = []struct {
 	}},
 }
 
-// outage has a store refuse connections for so long, while locks are asked for, and returns the
-// time from its end to the next lock.
+// outage makes a store refuse connections for a time, while locks are asked for. It returns the time from the end of
+// the outage to the next lock.
 func (p *process) outage(lines []*testenv.Proxy, lasts time.Duration) time.Duration {
 	p.t.Helper()
 	p.untilReady()
@@ -78,8 +78,8 @@ func (p *process) outage(lines []*testenv.Proxy, lasts time.Duration) time.Durat
 	return time.Since(began)
 }
 
-// firstLock asks for another free lock every 20 ms, whatever became of the earlier requests, and
-// returns when one is granted.
+// firstLock asks for another free lock every 20 ms, whatever the earlier requests got. It returns when one is
+// granted.
 func (p *process) firstLock(ctx context.Context, prefix string) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	granted, asking := make(chan struct{}, 1), new(sync.WaitGroup)
@@ -108,7 +108,7 @@ func (p *process) firstLock(ctx context.Context, prefix string) bool {
 	}
 }
 
-// After a moment without its store a server grants locks again soon, on every engine.
+// On every engine a server grants locks again soon after its store was away for a moment.
 func TestAShortOutageIsSoonOver(t *testing.T) {
 	testenv.Long(t, "an engine that stays without its store long after a moment of refused connections")
 	t.Parallel()

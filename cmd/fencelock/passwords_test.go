@@ -13,7 +13,7 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// usesChanged waits until every server has said that it uses a changed file, for the n-th time.
+// usesChanged waits until every server has logged for the n-th time that it uses a changed file.
 func (f *fleet) usesChanged(n int) {
 	f.t.Helper()
 	for _, p := range f.servers {
@@ -26,7 +26,7 @@ func (f *fleet) usesChanged(n int) {
 	}
 }
 
-// withFile starts two servers whose store is in a file.
+// withFile starts two servers that read their store's setting from a file.
 func withFile(t *testing.T, variable, value string, env ...string) (f *fleet, file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "store")
@@ -36,8 +36,8 @@ func withFile(t *testing.T, variable, value string, env ...string) (f *fleet, fi
 	return twoServers(t, append(env, variable+"="+file)...), file
 }
 
-// The password of a store changes while servers hold leases, by the commands of its page: nobody
-// loses a lease, and requests are granted meanwhile, also over connections that are made afterwards.
+// The password of a store changes while servers hold leases, by the commands of its page. Nobody loses a lease, and
+// requests are granted all the time, also over new connections.
 func TestRedisPasswordChange(t *testing.T) {
 	t.Parallel()
 	nodes := testenv.StartRedisN(t, 3, testenv.WithUsers(shippedUsers(t)...), testenv.WithConfig("maxmemory 100mb"))
@@ -126,8 +126,7 @@ func TestZooKeeperPasswordChange(t *testing.T) {
 	}).costs(f, "change a password")
 }
 
-// The password of a guard's database is in a file, which changes: connections that are made
-// afterwards use the new one.
+// A file has the password of a guard's database, and changes. New connections use the new password.
 func TestGuardPasswordChange(t *testing.T) {
 	t.Parallel()
 	maria := testenv.MariaDB(t)
@@ -158,8 +157,7 @@ func TestGuardPasswordChange(t *testing.T) {
 	write(2)
 }
 
-// A server keeps its password while a store refuses that of the changed file, and one that names
-// another place.
+// A server keeps its password if the store refuses that of the changed file, or if the file names another store.
 func TestChangedFileThatIsRefused(t *testing.T) {
 	t.Parallel()
 	node := testenv.StartRedis(t, testenv.WithUser("u", "right"))
@@ -188,7 +186,7 @@ func TestChangedFileThatIsRefused(t *testing.T) {
 	}
 }
 
-// asUser is a URL of another user.
+// asUser returns a URL for another user.
 func asUser(t *testing.T, text, user, password string) string {
 	t.Helper()
 	u, err := url.Parse(text)

@@ -55,8 +55,8 @@ func fencingToken(lease wire.Lease) string {
 	return "Fencing-Token: " + strconv.FormatInt(lease.FencingToken, 10)
 }
 
-// The grants of docs/how-to/postgres.md are enough for locks and guarded records, and check names
-// what is missing of them.
+// The grants of docs/how-to/postgres.md are enough for locks and guarded records, and check names those that are
+// missing.
 func TestPostgresRoleOfThePage(t *testing.T) {
 	t.Parallel()
 	pg := testenv.StartPostgres(t)
@@ -140,8 +140,8 @@ func TestPostgresThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// A store that is too old is refused at the start and by fencelock check, and nothing is
-// changed. Where the server is not old, a function of its catalog says that it is.
+// A Postgres that is too old is refused at the start and by fencelock check, and nothing is changed. If the test's
+// server is not old, a function in its catalog reports an old version.
 func TestPostgresThatIsTooOld(t *testing.T) {
 	testenv.Long(t, "a Postgres that is too old and not named")
 	t.Parallel()
@@ -173,7 +173,7 @@ func databaseOf(t *testing.T, text string) string {
 	return strings.TrimPrefix(u.Path, "/")
 }
 
-// both has a URL of both hosts, of which the primary is taken.
+// both returns a URL with two hosts, of which a client uses the primary.
 func both(t *testing.T, a, b *testenv.PG) string {
 	t.Helper()
 	u, err := url.Parse(a.URL())
@@ -187,7 +187,7 @@ func both(t *testing.T, a, b *testenv.PG) string {
 	return fmt.Sprintf("postgres://postgres@%s,%s%s?sslmode=disable&target_session_attrs=primary", u.Host, v.Host, u.Path)
 }
 
-// pgLoad takes and releases locks, a worker a resource, and wants rising tokens.
+// pgLoad takes and releases locks, with a worker for each resource, and checks that tokens rise.
 type pgLoad struct {
 	p      *process
 	cancel context.CancelFunc
@@ -239,7 +239,7 @@ func (l *pgLoad) granted(resource string, token int64) {
 	l.success = time.Now()
 }
 
-// back waits for the first lease after a moment, and returns when it came.
+// back waits for the first lease that is granted after `since`, and returns how long that took.
 func (l *pgLoad) back(since time.Time) time.Duration {
 	l.p.t.Helper()
 	var at time.Time
@@ -261,8 +261,8 @@ func (l *pgLoad) end() {
 	l.p.t.Logf("%d pairs, %d failures", l.pairs, l.failed)
 }
 
-// A server whose database is killed or frozen serves again as soon as that does, with
-// the earlier leases and rising tokens.
+// A server whose database is killed or frozen serves again as soon as the database does, with the earlier leases and
+// rising tokens.
 func TestPostgresIsKilledAndFrozen(t *testing.T) {
 	testenv.Long(t, "a server that a frozen Postgres stops for good")
 	t.Parallel()
@@ -326,8 +326,9 @@ func (p *process) acquireEventually(resource string) {
 	})
 }
 
-// failover is a primary that still runs, a standby that was promoted without its last
-// commits, and servers of each. The guard is a third database.
+// A standby is promoted without the last commits of a primary that still runs, and a server uses each of the two. The
+// server of the standby grants nothing for the longest TTL, and then larger tokens. The guard, a third database,
+// refuses the tokens of the old primary.
 func TestPostgresFailsOverWithoutTheLastCommits(t *testing.T) {
 	testenv.Long(t, "tokens that a lossy failover of Postgres brings back")
 	t.Parallel()
@@ -381,7 +382,7 @@ func TestPostgresFailsOverWithoutTheLastCommits(t *testing.T) {
 	write(zombie, late.FencingToken, http.StatusPreconditionFailed)
 }
 
-// A running server follows a failover by the hosts of its URL.
+// A running server finds the new primary after a failover, because its URL names both hosts.
 func TestPostgresServersFollowAFailover(t *testing.T) {
 	testenv.Long(t, "servers that stay with a Postgres which is no primary any more")
 	t.Parallel()
@@ -422,8 +423,8 @@ func TestSoakIdleServersOnPostgres(t *testing.T) {
 	}
 }
 
-// A lease that is short for its store is granted while its commit takes less than half of it;
-// a shorter one than the store can keep is refused, and the answer says why.
+// A lease that is short for its store is granted if its commit takes less than half of it. A TTL that the store
+// cannot keep is refused, and the response says why.
 func TestShortLeasesOnASlowStore(t *testing.T) {
 	testenv.Long(t, "short leases that a slow store makes useless")
 	t.Parallel()
@@ -438,8 +439,8 @@ func TestShortLeasesOnASlowStore(t *testing.T) {
 	}
 }
 
-// While PgBouncer does not reach Postgres, and waits 15 s before it tries again, every request gets
-// its response within the server's own time.
+// While PgBouncer does not reach Postgres, and waits 15 s before it tries again, the server still responds to every
+// request within its own time limit.
 func TestRequestsInTimeBehindAPooler(t *testing.T) {
 	testenv.Long(t, "a request that waits as long as a pooler does")
 	t.Parallel()

@@ -13,8 +13,8 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// TestQuorumAndPostgres boots the program on what it is for: a quorum of
-// Redis, and the guarded records in Postgres.
+// TestQuorumAndPostgres runs the program in its main configuration: a quorum of Redis nodes, and the guarded records
+// in Postgres.
 func TestQuorumAndPostgres(t *testing.T) {
 	t.Parallel()
 	nodes := testenv.StartRedisN(t, 3)
@@ -78,8 +78,8 @@ func TestQuorumAndPostgres(t *testing.T) {
 	}
 }
 
-// TestRedisWithoutPostgres: guarded records are refused rather than kept where
-// another server does not see them, unless the operator asks for a file.
+// TestRedisWithoutPostgres: without Postgres guarded records are refused, unless the operator asks for a file. In a
+// file of one server, other servers would not see them.
 func TestRedisWithoutPostgres(t *testing.T) {
 	t.Parallel()
 	nodes := testenv.StartRedisN(t, 1)
@@ -99,8 +99,7 @@ func TestRedisWithoutPostgres(t *testing.T) {
 	})
 }
 
-// TestSeveralSets: resources are spread over two quorums, and the loss of one
-// stops its share alone.
+// TestSeveralSets spreads resources over two quorums. The loss of one quorum stops only its share.
 func TestSeveralSets(t *testing.T) {
 	t.Parallel()
 	nodes := testenv.StartRedisN(t, 2)
@@ -125,7 +124,7 @@ func TestSeveralSets(t *testing.T) {
 	}
 }
 
-// A first start on empty nodes is no reason to warn, whether the operator said so or not.
+// A first start on empty nodes logs no warning, whether the operator announced a new cluster or not.
 func TestFirstStartLogsNoWarning(t *testing.T) {
 	t.Parallel()
 	for name, env := range map[string][]string{
@@ -144,7 +143,7 @@ func TestFirstStartLogsNoWarning(t *testing.T) {
 	}
 }
 
-// Of several node sets each is shown with its own quorum.
+// With several node sets, nodes shows each with its own quorum.
 func TestNodesShowsSets(t *testing.T) {
 	t.Parallel()
 	nodes := testenv.StartRedisN(t, 6)

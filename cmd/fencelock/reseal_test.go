@@ -12,8 +12,8 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// Two nodes of three lose their data and come back. What two servers grant around the
-// re-bootstrap is extended and released, at once and through the other server.
+// Two of three nodes lose their data and are bootstrapped again. Two servers grant leases around that time. These can
+// be extended and released, at once and through the other server.
 func TestLeasesAroundABootstrap(t *testing.T) {
 	testenv.Long(t, "a lease that a bootstrap ends too late or too early")
 	t.Parallel()
@@ -62,7 +62,7 @@ func TestLeasesAroundABootstrap(t *testing.T) {
 	}
 }
 
-// The first request to a server that starts beside others is answered like every later one.
+// The first request to a server that starts while others run gets the same response as later ones.
 func TestFirstRequestOfAServer(t *testing.T) {
 	t.Parallel()
 	nodes := testenv.StartRedisN(t, 3)

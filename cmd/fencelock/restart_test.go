@@ -14,9 +14,8 @@ import (
 	"github.com/fencelock/fencelock/api/wire"
 )
 
-// Four callers wait under keys when the server of an embedded file stops, and ask again with
-// their keys until they have the lease. The turns of those who wait do not change, and who
-// comes after the restart is the last.
+// Four callers wait under keys when the server of an embedded file stops, and repeat their requests until they have
+// the lease. The order of the waiters stays the same, and a caller that comes after the restart is the last.
 func TestQueueOutlivesARestart(t *testing.T) {
 	t.Parallel()
 	data := "FENCELOCK_DATA=" + filepath.Join(t.TempDir(), "node.db")
@@ -51,7 +50,7 @@ func TestQueueOutlivesARestart(t *testing.T) {
 	}
 }
 
-// insists asks for "r" under a key until it has the lease, tells so, and releases it.
+// insists asks for "r" under a key until it has the lease, reports that, and releases the lease.
 func (p *process) insists(ctx context.Context, key string, turns chan<- string) {
 	body := fmt.Sprintf(`{"resource":"r","holder":%q,"wait_ms":60000,"ttl_ms":30000}`, key)
 	again := time.NewTicker(5 * time.Millisecond)

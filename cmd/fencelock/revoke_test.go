@@ -23,11 +23,11 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// revokedWithin is how long what is open may outlive its rights. A busy machine
-// may look at the file late.
+// revokedWithin is how long an open request or stream may outlive its caller's rights. A busy machine may read the
+// changed file late.
 const revokedWithin = 2*time.Second + 3*time.Second
 
-// openRequests are a stream of events and waiting acquires of one caller.
+// openRequests are a stream of events and the waiting acquires of one caller.
 type openRequests struct {
 	p       *process
 	stream  chan time.Time // when it ended
@@ -41,8 +41,7 @@ type refusedWait struct {
 	at      time.Time
 }
 
-// open reads events and has so many requests wait for each resource, all on the
-// connections of one client.
+// open reads events, and lets a request wait for each resource, all on the connections of one client.
 func (p *process) open(resources []string, header ...string) *openRequests {
 	p.t.Helper()
 	o := &openRequests{p: p, stream: make(chan time.Time, 1), waiters: make(chan refusedWait, len(resources)), count: len(resources)}
@@ -86,7 +85,7 @@ func (p *process) open(resources []string, header ...string) *openRequests {
 	return o
 }
 
-// end soon after the time, with the problem.
+// end checks that the requests and, after a 401, the stream end soon after the time, with this status and problem.
 func (o *openRequests) end(after time.Time, status int, problem string) {
 	o.p.t.Helper()
 	late := time.After(time.Minute)
@@ -113,8 +112,8 @@ func (o *openRequests) end(after time.Time, status int, problem string) {
 	}
 }
 
-// TestRevocationReachesWhatIsOpen takes callers' rights away, each in its own way,
-// while they read events and wait for a lock.
+// TestRevocationReachesWhatIsOpen takes the rights of callers away, each in a different way, while they read events
+// and wait for a lock.
 func TestRevocationReachesWhatIsOpen(t *testing.T) {
 	t.Parallel()
 	nodes := map[string][]string{"embedded": nil}
@@ -194,7 +193,7 @@ func testRevocation(t *testing.T, env []string) {
 	}
 }
 
-// withoutLines leaves out the lines that begin so.
+// withoutLines removes the lines that begin with a text.
 func withoutLines(text string, starts ...string) string {
 	var kept strings.Builder
 	for line := range strings.Lines(text) {
@@ -231,9 +230,8 @@ func newTestIssuer(t *testing.T) (signer jose.Signer, address string) {
 	return signer, issuer.URL
 }
 
-// TestRevocationOfACertificate ends many requests that wait on one connection, and
-// its stream, when the rule of their certificate is taken away, and when the
-// certificate ends.
+// TestRevocationOfACertificate ends many requests that wait on one connection, and its stream: when the rule for
+// their certificate is removed, and when the certificate expires.
 func TestRevocationOfACertificate(t *testing.T) {
 	t.Parallel()
 	p, own, file := startWithCertificates(t)

@@ -15,8 +15,8 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/waitqueue"
 )
 
-// repeaters wait for a few locks under idempotency keys. One whose request ends without a lease
-// repeats it at the next server within 50 ms, so a queue never stands for lack of a waiter.
+// repeaters wait for a few locks under idempotency keys. A caller whose request ends without a lease repeats it at
+// the next server within 50 ms. So no queue stands still for lack of a waiter.
 type repeaters struct {
 	mu    sync.Mutex
 	last  map[string]time.Time // grants
@@ -35,7 +35,7 @@ func (r *repeaters) granted(resource string) {
 	r.last[resource] = now
 }
 
-// longest is the longest time without a grant in any queue since the last call.
+// longest returns the longest time without a grant in any queue since the last call.
 func (r *repeaters) longest() (stood time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -72,8 +72,8 @@ func (r *repeaters) wait(ctx context.Context, urls []string, resource, name stri
 	}
 }
 
-// A rolling restart after a change of node sets leaves no queue standing for longer than one
-// before it: every waiter repeats its request at once.
+// After a change of node sets, a rolling restart stops no queue for longer than before the change, because every
+// waiter repeats its request at once.
 func TestRollsAfterAChangeOfSets(t *testing.T) {
 	testenv.Long(t, "a queue that stands after a change of sets although somebody waits")
 	t.Parallel()

@@ -24,14 +24,13 @@ var (
 	roundTTL = flag.Duration("round-ttl", 3*time.Second, "the leases of these rounds")
 )
 
-// stubbornScript leaves two processes in the group, and all of it ignores SIGTERM.
-// Who of them is alive has the FIFO open.
+// stubbornScript leaves two processes in the group, which both ignore SIGTERM. A process that is alive has the FIFO
+// open.
 const stubbornScript = `exec 9>"$FIFO"; trap "" TERM; sleep 600 & echo here >&9; sleep 600`
 
-// TestCommandIsDeadBeforeTheNextGrant: the lease of a command is lost, in each of
-// several ways, and somebody else waits in the queue for the lock. When it gets the lock,
-// the whole group must have died. The ways are tried at the same time: most of each
-// is waiting.
+// TestCommandIsDeadBeforeTheNextGrant: a command loses its lease in each of several ways, while another caller waits
+// in the queue for the lock. When that caller gets the lock, the whole process group of the command must be dead. All
+// ways are tried at the same time, because most of each is waiting.
 func TestCommandIsDeadBeforeTheNextGrant(t *testing.T) {
 	t.Run("service frozen", func(t *testing.T) {
 		t.Parallel()
@@ -94,7 +93,7 @@ func (r rounds) run(n int) {
 		n, *roundTTL, least.Round(time.Millisecond), (sum / time.Duration(n)).Round(time.Millisecond))
 }
 
-// round returns how long before the next grant the group was dead.
+// round loses one lease, and returns how long before the next grant the process group was dead.
 func (r rounds) round(i int) time.Duration {
 	r.t.Helper()
 	resource := fmt.Sprintf("rounds/%d", i)
@@ -134,8 +133,7 @@ func (r rounds) round(i int) time.Duration {
 	return granted.Sub(diedAt)
 }
 
-// alive returns once the command runs. The channel gets the time at which the last
-// process that has the FIFO open was gone.
+// alive returns when the command runs. The channel gets the time at which the last process with the FIFO open ended.
 func (r rounds) alive(fifo string, cmd *exec.Cmd) <-chan time.Time {
 	r.t.Helper()
 	here, dead := make(chan error, 1), make(chan time.Time, 1)
@@ -162,9 +160,8 @@ func (r rounds) alive(fifo string, cmd *exec.Cmd) <-chan time.Time {
 	return dead
 }
 
-// await waits until the next one has the lock, and returns as well when the lease
-// before it ends at the earliest: what the service says is left of it, added to
-// the time before it was asked.
+// await waits until the next caller has the lock. It also returns the earliest time at which the earlier lease ends:
+// what the service says is left of it, added to the time before the service was asked.
 func (r rounds) await(resource string, next <-chan turn) (got turn, ends time.Time) {
 	r.t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -184,8 +181,8 @@ func (r rounds) await(resource string, next <-chan turn) (got turn, ends time.Ti
 	}
 }
 
-// grantedAt is when the next one got the lock at the earliest: not before the
-// lease before it ended, and not before the service says that it began to grant.
+// grantedAt returns the earliest time at which the next caller got the lock: not before the earlier lease ended, and
+// not before the service says that it began to grant.
 func (r rounds) grantedAt(resource string, got turn, ends time.Time) time.Time {
 	r.t.Helper()
 	if got.err != nil || got.status != 201 {

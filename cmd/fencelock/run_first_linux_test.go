@@ -9,8 +9,8 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// As a container's first process, run waits for the orphans of all others, and still has the
-// command's exit code.
+// As the first process of a container, run also waits for orphaned processes, and still exits with the command's
+// code.
 func TestRunAsTheFirstProcess(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
@@ -36,7 +36,7 @@ exit 9`
 	}
 }
 
-// The command gets the client's variables, and neither the server's nor the caller's own secret.
+// The command under run gets the variables of clients, and neither the server's secrets nor its caller's.
 func TestRunKeepsSecrets(t *testing.T) {
 	t.Parallel()
 	p := start(t)

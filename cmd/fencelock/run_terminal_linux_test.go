@@ -15,8 +15,8 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// openPTY gives a terminal: what is typed into and shown by the first is what the
-// second's program reads and writes.
+// openPTY opens a terminal. What is written to the first file is typed at the terminal, and what the terminal shows
+// can be read there. The program uses the second file.
 func openPTY(t *testing.T) (outer, inner *os.File) {
 	t.Helper()
 	outer, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
@@ -91,7 +91,7 @@ func TestRunOnATerminal(t *testing.T) {
 	exits(t, cmd, 5, screen, "")
 }
 
-// Who waits at a terminal is told for what; a script is not.
+// At a terminal, a command that waits says for what. In a script it does not.
 func TestWaitingIsSaidOnATerminal(t *testing.T) {
 	t.Parallel()
 	p := start(t)

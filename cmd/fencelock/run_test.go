@@ -22,8 +22,7 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// What cron mails is what is printed: nothing for a run that is skipped, and with -q
-// nothing of fencelock's at all.
+// cron mails every output: a run that is skipped prints nothing, and with -q fencelock itself prints nothing at all.
 func TestQuiet(t *testing.T) {
 	t.Parallel()
 	p := start(t)
@@ -52,7 +51,7 @@ func TestQuiet(t *testing.T) {
 	p.tool("", nil, "run", "-w", "10ms", "-E", "0", "taken", "--", "true").wants(t, "a wait in vain", 0, "", "taken is held")
 }
 
-// A longest hold is announced, explained, and reached without a storm of extensions.
+// run announces a maximum hold, explains its end, and reaches it without many extends shortly before.
 func TestRunReachesItsLongestHold(t *testing.T) {
 	t.Parallel()
 	p := start(t)
@@ -70,7 +69,7 @@ func TestRunReachesItsLongestHold(t *testing.T) {
 	p.tool("", nil, "run", "--ttl", "30s", "--max-hold", "1s", "r", "--", "true").wants(t, "below the TTL", cli.ExitUsage, "", "--max-hold 1s must be")
 }
 
-// --min-hold makes a short job run once on hosts whose clocks differ, and no longer.
+// With --min-hold a short job runs once on several hosts whose clocks differ. The lock is held no longer than that.
 func TestRunAtLeast(t *testing.T) {
 	t.Parallel()
 	p := start(t)
@@ -149,7 +148,7 @@ func TestRunPassesOn(t *testing.T) {
 	}
 }
 
-// A run inside a run of the same resource joins its lease, and leaves it in force.
+// A run inside a run of the same resource joins its lease, and does not end it.
 func TestRunInsideRun(t *testing.T) {
 	t.Parallel()
 	p := start(t)
@@ -163,8 +162,8 @@ func TestRunInsideRun(t *testing.T) {
 	}
 }
 
-// A run that outlives the one whose lease it joined ends its command: nobody works
-// under a lease that was released.
+// A run that joined a lease ends its command when the outer run ends: no command works under a lease that was
+// released.
 func TestJoinedRunEndsWithTheLease(t *testing.T) {
 	t.Parallel()
 	p := start(t)
@@ -192,7 +191,7 @@ func TestRunPassesSignals(t *testing.T) {
 	}
 }
 
-// Ctrl-C in the queue ends the wait, and leaves nothing in it.
+// Ctrl-C in the queue ends the wait, and no ticket stays in the queue.
 func TestRunInterruptedInLine(t *testing.T) {
 	t.Parallel()
 	p := start(t)
@@ -214,7 +213,7 @@ func TestRunInterruptedInLine(t *testing.T) {
 	p.release(lease)
 }
 
-// What the command left in its group is ended before the lock is free.
+// Processes that the command leaves in its group are ended before the lock is released.
 func TestRunEndsWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	p := start(t)
@@ -228,8 +227,8 @@ func TestRunEndsWhatIsLeft(t *testing.T) {
 	}
 }
 
-// A lock that an administrator breaks is lost: SIGTERM first, and code 75 whatever
-// the command makes of it.
+// When an administrator breaks a lock, run treats the lease as lost: it sends SIGTERM first, and exits with 75
+// whatever code the command exits with.
 func TestRunAfterABreak(t *testing.T) {
 	t.Parallel()
 	p := start(t)
@@ -306,7 +305,7 @@ func TestRunOutlivesServers(t *testing.T) {
 	}
 }
 
-// Both that hold the deadline are killed at once: on Linux the command dies with them.
+// run and its watchdog, which both enforce the deadline, are killed at once: on Linux the command dies with them.
 func TestRunAndItsWatchdogKilled(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
@@ -331,7 +330,7 @@ func TestRunAndItsWatchdogKilled(t *testing.T) {
 	})
 }
 
-// childNamed is the child of a process whose command line has this word.
+// childNamed returns the child of a process whose command line contains this word.
 func childNamed(t *testing.T, parent int, word string) int {
 	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*")

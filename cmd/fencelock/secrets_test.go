@@ -18,7 +18,7 @@ import (
 	"github.com/fencelock/fencelock/api/wire"
 )
 
-// watched is a client that keeps what it was answered, the header included.
+// watched is a client that keeps all responses that it got, with their headers.
 type watched struct {
 	*process
 	secret string // its bearer token
@@ -90,10 +90,9 @@ func (w *watched) follow() {
 	})
 }
 
-// TestNothingSecretIsTold does everything that a service can do, with secrets
-// that are known, and looks for them wherever it tells anything: its log at every
-// level, metrics, profiles, events, standard output, and what is answered to
-// everybody but their owner.
+// TestNothingSecretIsTold does everything that a service can do, with known secrets, and looks for these secrets in
+// all output: the log at every level, metrics, profiles, events, standard output, and the responses to every caller
+// except the secrets' owner.
 func TestNothingSecretIsTold(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -184,8 +183,7 @@ func clusterSecret(t *testing.T, p *process) string {
 	return string(found[1])
 }
 
-// secretForms are bearer tokens and a key as they are, as hashes, and in the
-// encodings in which they might get out.
+// secretForms returns bearer tokens and a key as they are, as hashes, and in the encodings in which they might leak.
 func secretForms(tokens ...string) (forms []string) {
 	for _, token := range tokens {
 		sum := sha256.Sum256([]byte(token))
@@ -197,7 +195,7 @@ func secretForms(tokens ...string) (forms []string) {
 	return forms
 }
 
-// liveALife does what a holder does, well and badly.
+// liveALife does what a holder does, right and wrong.
 func liveALife(t *testing.T, w *watched, round int) (leases []wire.Lease) {
 	t.Helper()
 	what := []string{`"resource":"r"`, `"resources":["a","b"]`}[round]
@@ -233,8 +231,7 @@ func liveALife(t *testing.T, w *watched, round int) (leases []wire.Lease) {
 	return leases
 }
 
-// pry asks for everything that somebody else may ask for of a lease that it has
-// come to know, and breaks its locks.
+// pry sends every request that another caller may send about a lease that it has learned of, and breaks its locks.
 func pry(w *watched, lease wire.Lease) {
 	const path = "/leases/current"
 	id := wire.HeaderLease + ": " + lease.LeaseID
@@ -257,7 +254,7 @@ func pry(w *watched, lease wire.Lease) {
 	}
 }
 
-// pathsOut drops the lines' beginnings, which are the requests as they were made.
+// pathsOut removes the beginnings of the lines, which are the requests of the test.
 func pathsOut(text string) string {
 	var kept strings.Builder
 	for line := range strings.Lines(text) {

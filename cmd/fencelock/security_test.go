@@ -79,7 +79,7 @@ func (a *authority) sign(cert *x509.Certificate) (*x509.Certificate, *ecdsa.Priv
 	return signed, key
 }
 
-// client makes a client that trusts the authority and shows cert, if there is one.
+// client makes a client that trusts the authority and sends cert, if there is one.
 func (a *authority) client(cert *x509.Certificate) *http.Client {
 	a.t.Helper()
 	config := &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}
@@ -111,7 +111,7 @@ func (a *authority) server(certFile, keyFile string) *x509.Certificate {
 	return cert
 }
 
-// The commands in the comment of the example overlay work as they are, and leave nothing to fill in.
+// The commands in the comment of the example overlay work as they are written, and leave no placeholder in its files.
 func TestOverlayCommandsWork(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -240,8 +240,8 @@ func TestAccessFileIsReadAgain(t *testing.T) {
 	p.wants(p.ask(nil, "POST", "/locks", `{"resource":"orders/2"}`, bearer(worker)), http.StatusForbidden)
 }
 
-// TestAHalfWrittenAccessFile: a file that gives more than the whole one would,
-// because the end of a line is missing, is never in force.
+// TestAHalfWrittenAccessFile: a file whose last line is cut off could give more rights than the whole file. It is
+// never used.
 func TestAHalfWrittenAccessFile(t *testing.T) {
 	testenv.Long(t, "a half-written file of access control that is taken")
 	t.Parallel()
@@ -369,8 +369,8 @@ func TestTLSAndCertificates(t *testing.T) {
 	})
 }
 
-// checkHealthOverTLS: the health check knows its own server by its certificate,
-// whatever name that is for.
+// checkHealthOverTLS: the health check recognizes its own server by the certificate, whatever host name the
+// certificate is for.
 func checkHealthOverTLS(t *testing.T, p *process, certFile, keyFile string) {
 	t.Helper()
 	env := []string{"FENCELOCK_LISTEN=" + strings.TrimPrefix(p.url, "https://"), "FENCELOCK_TLS_CERT_FILE=" + certFile, "FENCELOCK_TLS_KEY_FILE=" + keyFile}
@@ -385,8 +385,8 @@ func checkHealthOverTLS(t *testing.T, p *process, certFile, keyFile string) {
 	}
 }
 
-// TestACertificateEndsDuringAConnection: the handshake was good, and a request
-// that comes after the certificate's end is refused all the same.
+// TestACertificateEndsDuringAConnection: a client certificate is valid at the handshake and expires later. A request
+// on the same connection after that is refused.
 func TestACertificateEndsDuringAConnection(t *testing.T) {
 	t.Parallel()
 	p, own, _ := startWithCertificates(t)
@@ -399,8 +399,8 @@ func TestACertificateEndsDuringAConnection(t *testing.T) {
 	})
 }
 
-// TestLongWaitsOverTLS: a connection that leaves net/http for a long wait comes
-// back with its certificate, however often.
+// TestLongWaitsOverTLS: net/http hands a connection over for a long wait. The connection comes back with its client
+// certificate, however often that happens.
 func TestLongWaitsOverTLS(t *testing.T) {
 	t.Parallel()
 	p, own, _ := startWithCertificates(t)
@@ -442,7 +442,7 @@ func TestLongWaitsOverTLS(t *testing.T) {
 	}
 }
 
-// startWithCertificates runs a server at which worker.example.com may do everything.
+// startWithCertificates runs a server at which the certificate of worker.example.com may do everything.
 func startWithCertificates(t *testing.T) (*process, *authority, string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -456,7 +456,8 @@ func startWithCertificates(t *testing.T) (*process, *authority, string) {
 	return p, own, file
 }
 
-// TestAdminListenerThatIsExposed: off loopback it asks who calls, as the API does.
+// TestAdminListenerThatIsExposed: on an address other than loopback the admin listener authenticates its callers, as
+// the API does.
 func TestAdminListenerThatIsExposed(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "access.txt")
@@ -489,7 +490,8 @@ func TestAdminListenerThatIsExposed(t *testing.T) {
 	}
 }
 
-// TestNodesOfAServerThatAsks: the command says what it needs to show more.
+// TestNodesOfAServerThatAsks: if the server requires a credential, the command nodes says which one it needs to show
+// more.
 func TestNodesOfAServerThatAsks(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "access.txt")
@@ -515,9 +517,9 @@ func TestNodesOfAServerThatAsks(t *testing.T) {
 	}
 }
 
-// TestAuthoritiesThatAreCutOff: a file of two authorities that was cut off in the second
-// used to be one of the first alone. A server does not start with it, and one that runs
-// keeps the file from before.
+// TestAuthoritiesThatAreCutOff: a file of two authorities that was cut off in the second was once read as a file of
+// the first alone. Now a server does not start with it, and a running server keeps the authorities that it read
+// before.
 func TestAuthoritiesThatAreCutOff(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -200,8 +200,8 @@ func TestStartsThatFail(t *testing.T) {
 	}
 }
 
-// TestDrain stops a server while one request waits in the queue and another is
-// under way: the first is told to go elsewhere, the second gets its answer.
+// TestDrain stops a server while one request waits in the queue and another is under way. The first is told to use
+// another server, the second gets its response.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	p := start(t)
@@ -266,7 +266,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestSecondSignalEndsAtOnce: the drain waits for a body that never comes.
+// TestSecondSignalEndsAtOnce: the drain waits for a body that never comes, and a second signal ends the server.
 func TestSecondSignalEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	p := start(t)
@@ -292,9 +292,8 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	}
 }
 
-// TestKilledServerLosesNoAnsweredWrite kills the server again and again in the
-// middle of guarded writes. What was answered must be there afterwards, the
-// file must open, and the tokens must continue rising.
+// TestKilledServerLosesNoAnsweredWrite kills the server again and again in the middle of guarded writes. Every write
+// that got a response must be there afterwards, the file must open, and the tokens must continue rising.
 func TestKilledServerLosesNoAnsweredWrite(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "locks.db")

@@ -12,10 +12,10 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// TestChangeOfSetsThatIsKilled kills "sets apply" with SIGKILL as each of its steps begins, and
-// "sets revert" as each of its own, while leases are kept and passed on. "sets status" says how
-// far the change is; the same command again completes it. Nobody has a lock beside another, no
-// token falls, no lease that is kept is lost.
+// TestChangeOfSetsThatIsKilled kills "sets apply" with SIGKILL at the beginning of each of its steps, and "sets
+// revert" likewise, while leases are kept and passed on. "sets status" says how far the change is, and the same
+// command completes it when it is run again. No two callers hold a lock at once, no token falls, and no lease that is
+// kept alive is lost.
 func TestChangeOfSetsThatIsKilled(t *testing.T) {
 	testenv.Long(t, "a change of sets that cannot be completed after its command was killed")
 	t.Parallel()
@@ -65,7 +65,7 @@ type killing struct {
 	steps []string // of the last run
 }
 
-// command is the one that "sets status" prints, once the change may begin, or is complete.
+// command waits until the change may begin, or is complete, and returns the command that "sets status" prints.
 func (k *killing) command(name string) []string {
 	k.t.Helper()
 	return printed(k.t, k.env, name)
@@ -83,7 +83,7 @@ func (k *killing) whole(args []string) {
 	}
 }
 
-// at kills the command when it has said that it begins a step, and looks at what status says.
+// at kills the command when it has printed that a step begins, and checks what "sets status" prints.
 func (k *killing) at(args []string, step int) {
 	k.t.Helper()
 	cmd := command(k.t, k.env, append([]string{"sets"}, args...)...)

@@ -14,9 +14,9 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// TestSoakSetsChangeUnderManyLocks adds a set, grows one from three nodes to five and replaces a
-// machine, each with 100,000 locks of a minute, 50 callers that keep leases and 20 that pass some
-// on. Its figures are in docs/how-to/change-nodes.md.
+// TestSoakSetsChangeUnderManyLocks adds a set, grows one from three nodes to five, and replaces a machine. Each
+// change has 100,000 locks of a minute, 50 callers that keep leases, and 20 callers that pass some on.
+// docs/how-to/change-nodes.md has its figures.
 func TestSoakSetsChangeUnderManyLocks(t *testing.T) {
 	testenv.Soak(t, "what a change of nodes costs callers while there are 100,000 locks")
 	machines := testenv.StartRedisN(t, 6)
@@ -66,7 +66,7 @@ func TestSoakSetsChangeUnderManyLocks(t *testing.T) {
 	}
 }
 
-// batches sends operations, some batches at a time, and returns their results in order.
+// batches sends operations, several batches at a time, and returns their results in order.
 func (f *fleet) batches(operations []wire.BatchOperation) []wire.BatchResult {
 	f.t.Helper()
 	const most, inFlight = 128, 8
@@ -92,7 +92,7 @@ func (f *fleet) batches(operations []wire.BatchOperation) []wire.BatchResult {
 	return results
 }
 
-// fill takes so many locks of a minute, and returns the ids of their leases.
+// fill acquires n locks of a minute, and returns the ids of their leases.
 func (f *fleet) fill(locks int) (ids []string) {
 	f.t.Helper()
 	operations := make([]wire.BatchOperation, locks)

@@ -9,7 +9,7 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// On a terminal "sets apply" shows the plan and asks: anything but the word changes nothing.
+// On a terminal "sets apply" shows the plan and asks. Any answer except the one word changes nothing.
 func TestSetsApplyAsksOnATerminal(t *testing.T) {
 	testenv.Long(t, "a change that is made although the person at the terminal said no")
 	t.Parallel()

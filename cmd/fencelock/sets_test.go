@@ -19,7 +19,7 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// nodeSets are the Redis of some node sets, as the variables name them.
+// nodeSets has the Redis nodes of some node sets, and the variables that name them.
 func nodeSets(sets [][]*testenv.Redis) string {
 	var list []string
 	for _, nodes := range sets {
@@ -29,8 +29,8 @@ func nodeSets(sets [][]*testenv.Redis) string {
 	return strings.Join(list, ";")
 }
 
-// changeOf is the environment of a change from the present sets to the next ones, and that
-// of after it for nil.
+// changeOf returns the environment of servers during a change from the present sets to the next ones. If the next
+// ones are nil, it is the environment after the change.
 func changeOf(present, next [][]*testenv.Redis) []string {
 	env := []string{"FENCELOCK_REDIS_ADDRS=" + nodeSets(present), "FENCELOCK_NODE_DOWN_AFTER=1s", "FENCELOCK_MAX_TTL=10s", "FENCELOCK_DEFAULT_TTL=10s"}
 	if next != nil {
@@ -49,8 +49,7 @@ func runSets(t *testing.T, env []string, args ...string) said {
 	return finish(t, command(t, env, append([]string{"sets"}, args...)...), "")
 }
 
-// printed is the command that "sets status" prints for an action, without the program and
-// "sets".
+// printed returns the command that "sets status" prints for an action, without the words "fencelock sets".
 func printed(t *testing.T, env []string, action string) []string {
 	t.Helper()
 	var found []string
@@ -65,8 +64,8 @@ func printed(t *testing.T, env []string, action string) []string {
 	return strings.Fields(found[1])
 }
 
-// TestSetsApplyFromHistory changes A to B and B to A, and then calls "sets apply" of the
-// first change again while all servers know A alone: it changes nothing, and no lease is lost.
+// TestSetsApplyFromHistory changes A to B and B to A. Then it repeats "sets apply" of the first change while all
+// servers know only A: the command changes nothing, and no lease is lost.
 func TestSetsApplyFromHistory(t *testing.T) {
 	testenv.Long(t, "a configuration of sets in the history that cannot be applied")
 	t.Parallel()
@@ -110,8 +109,8 @@ func TestSetsApplyFromHistory(t *testing.T) {
 	server.untilAnswer(http.StatusOK, "POST", "/leases/current/extend", `{"ttl_ms":600000}`, "Fencelock-Lease: "+lease.LeaseID)
 }
 
-// TestSets adds a node set to one: by every command, with a lease that moves, one that
-// stays, and a server that is not told.
+// TestSets adds a node set to one by all commands: with a lease that moves, one that stays, and a server that does
+// not know of the change.
 func TestSets(t *testing.T) {
 	t.Parallel()
 	nodes := testenv.StartRedisN(t, 2)
@@ -165,7 +164,7 @@ func TestSets(t *testing.T) {
 	untold.wants(untold.ask(nil, "POST", "/locks", `{"resource":"another"}`), http.StatusServiceUnavailable)
 }
 
-// steady is requests for resources that nobody else wants, and how long each took.
+// steady sends requests for resources that no other caller wants, and notes how long each took.
 type steady struct {
 	mu    sync.Mutex
 	took  []time.Duration
@@ -205,7 +204,7 @@ func startSteady(t *testing.T, urls string) *steady {
 	return s
 }
 
-// since are the durations of the requests since the last call.
+// since returns the durations of the requests since the last call.
 func (s *steady) since() (took []time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -213,8 +212,7 @@ func (s *steady) since() (took []time.Duration) {
 	return took
 }
 
-// exclusive notes who works on what: two at once, or a token that does not rise, is a
-// violation.
+// exclusive notes which caller works on which resource. Two at once, or a token that does not rise, are a violation.
 type exclusive struct {
 	mu     sync.Mutex
 	works  map[string]bool
@@ -226,14 +224,14 @@ type exclusive struct {
 	longest time.Duration // since the last grant to that caller
 }
 
-// demand is what callers want: some keep a lease each, others pass a few resources on.
+// demand says how many callers there are: some keep a lease each, others pass a few resources on.
 type demand struct {
 	kept, passing, resources int
 	ttl                      time.Duration
 	refusals                 bool // an acquire may be refused: the caller tries again
 }
 
-// usual demand is that of few callers, none of whom may be refused.
+// usual is a demand of few callers, none of which may be refused.
 func usual() demand { return demand{kept: 8, passing: 12, resources: 4, ttl: 6 * time.Second} }
 
 func (e *exclusive) enter(resource string, token fencing.Token) (leave func()) {
@@ -260,7 +258,7 @@ func (e *exclusive) count() int {
 	return e.grants
 }
 
-// refuse notes that an acquire was refused, so long after the caller's last grant.
+// refuse notes that an acquire was refused, and how long after the caller's last grant.
 func (e *exclusive) refuse(after time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -268,7 +266,7 @@ func (e *exclusive) refuse(after time.Duration) {
 	e.longest = max(e.longest, after)
 }
 
-// startExclusive lets many want few resources, and some keep theirs.
+// startExclusive starts many callers that want few resources, and some that keep their leases.
 func startExclusive(t *testing.T, urls string, d demand) (e *exclusive, end func()) {
 	t.Helper()
 	e = &exclusive{works: map[string]bool{}, tokens: map[string]fencing.Token{}}
@@ -363,8 +361,8 @@ func TestSoakSetsChange(t *testing.T) {
 	}
 }
 
-// startChanging starts servers on the present sets, and restarts them with both lists, of which
-// the second may have sets that are new.
+// startChanging starts servers on the present sets, and restarts them with the lists of the present and the next
+// sets. The next list may have new sets.
 func startChanging(t *testing.T, servers int, present, both []string) *fleet {
 	t.Helper()
 	f := newFleet(t, servers, present...)

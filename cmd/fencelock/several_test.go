@@ -14,7 +14,7 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// held are the resources that are taken.
+// held returns the resources that are held.
 func (p *process) held() (resources []string) {
 	p.t.Helper()
 	var page wire.LockPage
@@ -25,8 +25,8 @@ func (p *process) held() (resources []string) {
 	return resources
 }
 
-// A run of several has all or none, gives the command a token and a proof for each, and
-// no variable of another lease.
+// A run of several resources takes all or none. Its command gets a token and a proof for each, and no variable of
+// another lease.
 func TestRunSeveral(t *testing.T) {
 	t.Parallel()
 	keys := filepath.Join(t.TempDir(), "proof.keys")
@@ -79,8 +79,8 @@ func TestRunSeveral(t *testing.T) {
 	}
 }
 
-// A run inside a run of several joins with the same resources in any order, and is
-// refused with only some of them.
+// A run inside a run of several resources joins if it names the same resources in any order. It is refused if it
+// names only some of them.
 func TestRunSeveralInside(t *testing.T) {
 	t.Parallel()
 	p := start(t)
@@ -99,7 +99,7 @@ func TestRunSeveralInside(t *testing.T) {
 	p.tool("", []string{"PROGRAM=" + path}, "run", "a", "--", "sh", "-c", `"$PROGRAM" run a b -- true`).wants(t, "more resources", cli.ExitUsage, "", "would wait for itself")
 }
 
-// The variables of acquire --export replace those of the lease before.
+// The variables that acquire --export prints replace all those of an earlier lease.
 func TestAcquireSeveral(t *testing.T) {
 	t.Parallel()
 	p := start(t)
@@ -121,7 +121,7 @@ func TestAcquireSeveral(t *testing.T) {
 	}
 }
 
-// --slots is a semaphore, and a run inside it works under its slot.
+// --slots makes a semaphore, and a run inside it joins the lease of its slot.
 func TestRunSlots(t *testing.T) {
 	t.Parallel()
 	p := start(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// A server whose store is down at its start stays up, is not ready, says what it waits for, and
-// serves once the store is there. It ends at once when it is stopped before that.
+// A server whose store is down at the start stays up without being ready, says for what it waits, and serves when the
+// store is there. If it is stopped before that, it ends at once.
 func TestAStoreThatIsDownAtTheStart(t *testing.T) {
 	testenv.Long(t, "an engine whose error at the start ends the server")
 	t.Parallel()

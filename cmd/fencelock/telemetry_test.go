@@ -19,7 +19,7 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// collection takes traces by OTLP over HTTP, as a collector does.
+// collection receives traces by OTLP over HTTP, as a collector does.
 type collection struct {
 	mu    sync.Mutex
 	spans []*traces.Span
@@ -55,7 +55,7 @@ func attributeOf(attributes []*common.KeyValue, key string) string {
 	return ""
 }
 
-// named returns the spans of that name in that trace.
+// named returns the spans of a trace that have the name.
 func (c *collection) named(name string) (found []*traces.Span) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,7 +124,7 @@ func TestTraces(t *testing.T) {
 	noSecrets(t, "the traces", c.raw.String(), []string{lease.LeaseID, waited.LeaseID, "key-of-mine"})
 }
 
-// A collector that is away must not disturb the service, nor its end.
+// A collector that is down must not disturb the service, nor delay its end.
 func TestTracingWithoutACollector(t *testing.T) {
 	t.Parallel()
 	p := start(t, "FENCELOCK_TRACING=otlp", "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:1", "OTEL_BSP_SCHEDULE_DELAY=20")

@@ -12,7 +12,7 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// Without a quorum it is unknown what is held: neither an empty list nor a free lock.
+// Without a quorum the commands say that the state is unknown. They do not print an empty list or a free lock.
 func TestWithoutAQuorumTheStateIsUnknown(t *testing.T) {
 	testenv.Long(t, "a command that guesses without a quorum")
 	t.Parallel()
@@ -34,8 +34,8 @@ func TestWithoutAQuorumTheStateIsUnknown(t *testing.T) {
 	p.tool("", nil, "nodes").wants(t, "nodes", 1, "unreachable", "the server grants nothing")
 }
 
-// A caller that may not read does not see an empty list, and one that may read a part
-// learns that it is a part.
+// A caller that may not read gets an error and not an empty list. A caller that may read a part is told that the list
+// is only a part.
 func TestWithoutTheRightToReadTheStateIsUnknown(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "access")
@@ -77,7 +77,7 @@ func TestWithoutTheRightToReadTheStateIsUnknown(t *testing.T) {
 	}
 }
 
-// Control and bidirectional characters of others are visible wherever they are printed.
+// Control and bidirectional characters in the names of other callers are escaped wherever they are printed.
 func TestNamesCannotSteerTheTerminal(t *testing.T) {
 	t.Parallel()
 	p := start(t)

@@ -23,8 +23,8 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// What known callers may cost who read nothing: four of them, with 200 connections each, for a
-// minute, in a container of 512 MiB.
+// The highest cost of known callers who read no responses: four callers with 200 connections each, for a minute, in a
+// container of 512 MiB.
 const (
 	unreadCallers   = 4
 	unreadConns     = 200
@@ -35,8 +35,7 @@ const (
 
 const unreadTokens = "FENCELOCK_TEST_UNREAD_TOKENS"
 
-// TestUnreadResponses measures what the responses cost that nobody reads, while another caller
-// locks and releases.
+// TestUnreadResponses measures the cost of responses that nobody reads, while another caller locks and releases.
 func TestUnreadResponses(t *testing.T) {
 	testenv.Soak(t, "callers with credentials that read nothing and take the server's memory")
 	if name := os.Getenv(floodName); name != "" {
@@ -85,7 +84,7 @@ func unread(t *testing.T, name string) {
 	}
 }
 
-// fillForReaders makes what is large to read: a record, and locks with metadata.
+// fillForReaders makes large things to read: a record, and locks with metadata.
 func (p *process) fillForReaders(credentials string) {
 	p.t.Helper()
 	large := fmt.Sprintf("%q", strings.Repeat("x", 60_000))
@@ -96,7 +95,7 @@ func (p *process) fillForReaders(credentials string) {
 	}
 }
 
-// leaveUnread sends requests and reads nothing, until the process is ended.
+// leaveUnread sends requests and never reads, until its process is ended.
 func leaveUnread(name, target string, tokens []string) {
 	version, what, _ := strings.Cut(name, " ")
 	method, path, body := http.MethodGet, map[string]string{"record": "/guarded/large", "list": "/locks", "events": "/events?recent=1000"}[what], ""
@@ -128,7 +127,7 @@ func leaveUnread(name, target string, tokens []string) {
 	readers.Wait()
 }
 
-// stallH1 asks again and again, until the server ends the connection.
+// stallH1 sends requests again and again, until the server ends the connection.
 func stallH1(conn net.Conn, path, token string) {
 	for {
 		if _, err := io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\n"+bearer(token)+"\r\n\r\n"); err != nil {
@@ -138,7 +137,7 @@ func stallH1(conn net.Conn, path, token string) {
 	}
 }
 
-// unreadConn is an HTTP/2 connection with a window of nothing for each response.
+// unreadConn is an HTTP/2 connection with a flow-control window of zero for each response.
 type unreadConn struct {
 	net.Conn
 	writing sync.Mutex
@@ -148,7 +147,7 @@ type unreadConn struct {
 	update  chan struct{}
 }
 
-// open keeps all streams open that the server takes.
+// open keeps as many streams open as the server accepts.
 func (c *unreadConn) open(method, path, body, token string) {
 	_, _ = io.WriteString(c, http2.ClientPreface)
 	f := http2.NewFramer(c, c)
@@ -189,7 +188,7 @@ func (c *unreadConn) open(method, path, body, token string) {
 	}
 }
 
-// follow notes the streams that the server ends, and what it takes of bodies.
+// follow notes the streams that the server ends, and how much of the bodies the server reads.
 func (c *unreadConn) follow(f *http2.Framer) {
 	for {
 		frame, err := f.ReadFrame()

@@ -20,8 +20,8 @@ import (
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
-// later are the changes that make a next version of this source: another name, and
-// fields wherever docs/internals/formats.md lets a later version add some.
+// later are the changes that turn this source into a next version: another version name, and new fields wherever
+// docs/internals/formats.md lets a later version add some.
 var later = []struct{ file, old, with string }{
 	{"cmd/fencelock/internal/version/version.go", "func String() string {\n", "func String() string {\n\tif true {\n\t\treturn \"next\"\n\t}\n"},
 	{"lockcore/redlock/meta.go", "metaSeparator + string(m.metadata)", "metaSeparator + string(m.metadata) + metaSeparator + \"next\""},
@@ -29,8 +29,8 @@ var later = []struct{ file, old, with string }{
 	{"api/events/relay.go", "\tServer string  `json:\"server\"`\n", "\tServer string  `json:\"server\"`\n\tLater string `json:\"later\"`\n"},
 }
 
-// nextVersion builds this source with those changes. It is no release: what a release
-// changes besides is unknown here.
+// nextVersion builds this source with the changes in later. A real next release may change more, which is unknown
+// here.
 func nextVersion(t *testing.T) (program string) {
 	t.Helper()
 	root, err := filepath.Abs("../..")
@@ -62,12 +62,11 @@ func nextVersion(t *testing.T) (program string) {
 	return program
 }
 
-// maxPlaceLost is for how long a waiter may be in no node's queue.
+// maxPlaceLost is how long a waiter may be missing in the queues of all nodes.
 const maxPlaceLost = 3 * time.Second
 
-// TestSoakRollingUpgrade replaces three servers by those of a next version, one after the
-// other, and then by this version again, behind nginx and HAProxy: while callers wait,
-// keep leases alive, and pass locks on.
+// TestSoakRollingUpgrade replaces three servers by those of a next version, one after the other, and then by this
+// version again, behind nginx and HAProxy. Meanwhile callers wait, keep leases alive, and pass locks on.
 func TestSoakRollingUpgrade(t *testing.T) {
 	testenv.Soak(t, "an upgrade, or the way back, that callers notice")
 	next := nextVersion(t)
@@ -87,7 +86,7 @@ func TestSoakRollingUpgrade(t *testing.T) {
 	}
 }
 
-// rollingUpgrade replaces the servers while the lock is held, and has it passed on then.
+// rollingUpgrade replaces the servers while the lock is held. Then the waiters pass it on.
 func (f *fleet) rollingUpgrade(by *someClients, url string) {
 	f.t.Helper()
 	grantedByNext := f.isNext(0)
@@ -111,7 +110,7 @@ func (f *fleet) rollingUpgrade(by *someClients, url string) {
 	waiting.inOrder(f.t, by.seen, f.machine)
 }
 
-// wantLaterFields: what the next version adds is on the nodes, so that this one meets it.
+// wantLaterFields checks that the nodes have the fields that the next version adds, so that this version meets them.
 func (f *fleet) wantLaterFields(grantedByNext bool) {
 	f.t.Helper()
 	node := f.nodes[0].Client()
@@ -126,8 +125,8 @@ func (f *fleet) wantLaterFields(grantedByNext bool) {
 	}
 }
 
-// watchPlaces looks who is in the queue until it is stopped, and returns the longest time
-// that a waiter was not.
+// watchPlaces reads the queue until it is stopped. It returns the longest time for which a waiter was not in the
+// queue.
 func (f *fleet) watchPlaces() (stop func() (lost time.Duration)) {
 	ctx, cancel := context.WithCancel(f.t.Context())
 	result := make(chan time.Duration, 1)
@@ -160,7 +159,7 @@ func (f *fleet) watchPlaces() (stop func() (lost time.Duration)) {
 	}
 }
 
-// look is what the first server that answers shows of the lock.
+// look returns the state of the lock from the first server that responds.
 func (f *fleet) look(ctx context.Context) (lock wire.Lock) {
 	for i := range f.ports {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+f.address(i)+"/locks/hot", http.NoBody)
@@ -209,7 +208,7 @@ func startCallers(t *testing.T, clients []*client.Client) *busyCallers {
 	return b
 }
 
-// do holds a lease until it is over, or all end. Nothing else may end it.
+// do holds a lease until its time is over, or all callers end. Only these may end it.
 func (b *busyCallers) do(over context.Context, c *client.Client, resource string, hold time.Duration) {
 	const ttl = 6 * time.Second // extended every 2 s
 	err := c.Do(b.t.Context(), resource, func(ctx context.Context, lease *client.Lease) error {
@@ -233,7 +232,7 @@ func (b *busyCallers) do(over context.Context, c *client.Client, resource string
 	}
 }
 
-// end wants that nothing failed that a caller saw.
+// end checks that no caller saw a failure.
 func (b *busyCallers) end() {
 	b.t.Helper()
 	b.stop()

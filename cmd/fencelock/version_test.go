@@ -12,8 +12,8 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// stampsOf are the variables that a build file sets with -ldflags -X, which says nothing of
-// one that does not exist.
+// stampsOf returns the variables that a build file sets with -ldflags -X. The Go linker ignores a variable that does
+// not exist.
 func stampsOf(t *testing.T, path string) (names []string) {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -30,8 +30,8 @@ func stampsOf(t *testing.T, path string) (names []string) {
 	return names
 }
 
-// A release is built in a workspace, where Go stamps neither a version nor a commit: the
-// flags of release/build.sh do, and those of make build stamp the commit.
+// A release is built in a workspace, where Go stamps neither a version nor a commit. So release/build.sh stamps both
+// by flags, and make build stamps the commit.
 func TestVersionOfARelease(t *testing.T) {
 	testenv.Long(t, "a release that does not say its version")
 	t.Parallel()
@@ -55,7 +55,8 @@ func TestVersionOfARelease(t *testing.T) {
 	}
 }
 
-// What go install makes in a clone has its commit and date. In a Git worktree, where .git is a file, Go finds no commit.
+// A program that go install builds in a clone has the commit and its date. In a Git worktree, where .git is a file,
+// Go finds no commit.
 func TestVersionOfAClone(t *testing.T) {
 	testenv.Long(t, "a clone that does not know what it builds")
 	t.Parallel()

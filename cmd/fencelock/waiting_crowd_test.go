@@ -19,17 +19,17 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// crowdMostCPU is what a server may cost while its waiters only wait.
+// crowdMostCPU is the highest processor time of a server whose waiters only wait.
 const crowdMostCPU = 0.05 // of one core
 
-// TestCrowd has a thousand requests wait at one server, over five real Redis: the
-// first is granted the lease, and all that hang up leave the queue.
+// TestCrowd lets a thousand requests wait at one server over five real Redis nodes. The first is granted the lease,
+// and all that hang up leave the queue.
 func TestCrowd(t *testing.T) {
 	t.Parallel()
 	wait(t, 1000, false)
 }
 
-// TestSoakCrowd has ten thousand wait, and measures what it costs to have them there.
+// TestSoakCrowd lets ten thousand requests wait, and measures their cost.
 func TestSoakCrowd(t *testing.T) {
 	testenv.Soak(t, "what ten thousand waiters cost")
 	wait(t, crowdSize(t), true)
@@ -69,7 +69,7 @@ func wait(t *testing.T, crowd int, measured bool) {
 	t.Logf("all of them had left the queue after %s", time.Since(begun).Round(time.Millisecond))
 }
 
-// crowdSize is ten thousand, or what this machine lets a process open.
+// crowdSize is ten thousand, or fewer if this machine does not let a process open so many files.
 func crowdSize(t *testing.T) int {
 	t.Helper()
 	const crowd, spare = 10_000, 200
@@ -88,9 +88,8 @@ func crowdSize(t *testing.T) int {
 	return crowd
 }
 
-// costs measures the server while nothing happens. Other work on the machine
-// costs it nothing, but what it still has to do for those who came may take a
-// moment, so the least of a few looks counts.
+// costs measures the server while nothing happens. Other programs do not add to the server's processor time, but the
+// server may still have work to do for requests that have just come. So it returns the least of a few measurements.
 func (p *process) costs(t *testing.T, crowd int, empty int64) {
 	t.Helper()
 	const looks, window = 4, 3 * time.Second
@@ -116,7 +115,7 @@ func (p *process) costs(t *testing.T, crowd int, empty int64) {
 	}
 }
 
-// resident is the memory that the server has, in bytes.
+// resident returns the memory of the server in bytes.
 func (p *process) resident() int64 {
 	p.t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
@@ -131,7 +130,7 @@ func (p *process) resident() int64 {
 	return kilobytes << 10
 }
 
-// cpu is the time that the server has used.
+// cpu returns the processor time that the server has used.
 func (p *process) cpu() time.Duration {
 	p.t.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))

@@ -8,8 +8,8 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// TestWaitersWithoutQuorumAreSeen: requests wait, a majority of their nodes stops, and
-// the metric and its alert say so while every request still waits.
+// TestWaitersWithoutQuorumAreSeen: while requests wait, a majority of their nodes stops. The metric and its alert
+// show that before any of the requests ends.
 func TestWaitersWithoutQuorumAreSeen(t *testing.T) {
 	t.Parallel()
 	nodes := testenv.StartRedisN(t, 3)

@@ -17,7 +17,7 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// turn is how a wait in the queue ended.
+// turn is the result of a wait in the queue.
 type turn struct {
 	lease      wire.Lease
 	refusal    wire.Problem
@@ -27,7 +27,7 @@ type turn struct {
 	sent, at   time.Time
 }
 
-// waits stands in the queue in the background, for a lease of the usual time.
+// waits queues in the background for a lease of the usual TTL.
 func (p *process) waits(ctx context.Context, resource, holder string, wait time.Duration) <-chan turn {
 	return p.waitsFor(ctx, resource, holder, wait, 30*time.Second)
 }
@@ -53,7 +53,7 @@ func (p *process) waitsFor(ctx context.Context, resource, holder string, wait, t
 	return ended
 }
 
-// lineUp lets callers come one by one: each stands in the queue before the next one comes.
+// lineUp lets callers enter the queue one by one: each is in the queue before the next one comes.
 func lineUp(t *testing.T, servers []*process, resource string, n int) (turns []<-chan turn) {
 	t.Helper()
 	for i := range n {
@@ -63,7 +63,7 @@ func lineUp(t *testing.T, servers []*process, resource string, n int) (turns []<
 	return turns
 }
 
-// granted waits for a turn and wants a lease with a token above the last.
+// granted waits for a turn, and checks that it got a lease with a token above the last.
 func (p *process) granted(turns <-chan turn, last wire.Lease) wire.Lease {
 	p.t.Helper()
 	select {
@@ -93,8 +93,8 @@ func (p *process) queue(resource string) (holders []string) {
 	return holders
 }
 
-// awaitQueue waits until the queue is as wanted. A node that was not needed for a grant may still list
-// the request that got it, until the dequeue has come there.
+// awaitQueue waits until the queue is as wanted. A node that was not needed for a grant may list the granted request
+// until the dequeue arrives there.
 func (p *process) awaitQueue(resource string, want []string) {
 	p.t.Helper()
 	testenv.Eventually(p.t, patience, func() error {
@@ -105,8 +105,7 @@ func (p *process) awaitQueue(resource string, want []string) {
 	})
 }
 
-// speakTo makes the servers report to one test, and returns what makes them
-// report to another.
+// speakTo makes the servers report to one test. It returns a function that makes them report to another one.
 func speakTo(t, later *testing.T, servers []*process) func() {
 	t.Helper()
 	tell := func(t *testing.T) {
@@ -119,8 +118,8 @@ func speakTo(t, later *testing.T, servers []*process) func() {
 	return func() { tell(later) }
 }
 
-// TestWaiting is the line as callers see it, on three servers and five Redis.
-// Towards the end it loses nodes and servers.
+// TestWaiting checks the queue as callers see it, on three servers and five Redis nodes. Towards the end it loses
+// nodes and servers.
 func TestWaiting(t *testing.T) {
 	t.Parallel()
 	nodes := testenv.StartRedisN(t, 5)
@@ -210,7 +209,7 @@ func hangUps(t *testing.T, servers []*process) {
 	servers[0].release(last)
 }
 
-// untilWaited waits until the first in the queue has waited for so long.
+// untilWaited waits until the first request in the queue has waited for so long.
 func (p *process) untilWaited(resource string, d time.Duration) {
 	p.t.Helper()
 	p.until("the first has waited for "+d.String(), func() bool {
@@ -220,8 +219,8 @@ func (p *process) untilWaited(resource string, d time.Duration) {
 	})
 }
 
-// grantToNobody hangs up right before the lock is released. Whether the waiter
-// leaves the line first or is granted first, the next one gets the lease at once.
+// grantToNobody lets a waiter hang up right before the lock is released. Whether that waiter leaves the queue before
+// or is granted first, the next one gets the lease at once.
 func grantToNobody(t *testing.T, servers []*process) {
 	t.Helper()
 	last := servers[0].acquire(`{"resource":"race"}`)
@@ -252,7 +251,7 @@ func breakWakes(t *testing.T, servers []*process) {
 	servers[0].release(lease)
 }
 
-// waitsEnd lets many wait in vain.
+// waitsEnd lets many requests wait until their time is over.
 func waitsEnd(t *testing.T, servers []*process) {
 	t.Helper()
 	holder := servers[0].acquire(`{"resource":"taken","ttl_ms":60000}`)
@@ -283,7 +282,7 @@ func waitsEnd(t *testing.T, servers []*process) {
 	servers[0].awaitWaiting("taken", 0)
 }
 
-// handOffs passes a lease down a line over all servers.
+// handOffs passes a lease along a queue of requests at all servers.
 func handOffs(t *testing.T, servers []*process, when string) {
 	t.Helper()
 	const resource = "passed" // again and again: nothing is left on a node that was away
@@ -301,8 +300,8 @@ func handOffs(t *testing.T, servers []*process, when string) {
 	t.Logf("%s: the slowest of %d hand-offs took %s, the release included", when, len(turns), slowest.Round(time.Millisecond))
 }
 
-// stopped: a server that stops answers who waits there, and takes them out of
-// the line that the others see.
+// stopped stops a server in order: it responds to its waiting requests, and removes them from the queue that the
+// other servers see.
 func stopped(t *testing.T, servers []*process, leaving *process) {
 	t.Helper()
 	last := servers[0].acquire(`{"resource":"stop"}`)
@@ -334,7 +333,7 @@ func stopped(t *testing.T, servers []*process, leaving *process) {
 	servers[0].release(last)
 }
 
-// killed: half of the waiters, the first among them, are at a server that dies.
+// killed kills a server at which half of the requests wait, including the first.
 func killed(t *testing.T, alive, dying *process) {
 	t.Helper()
 	last := alive.acquire(`{"resource":"kill"}`)
@@ -364,9 +363,8 @@ func killed(t *testing.T, alive, dying *process) {
 	})
 }
 
-// TestHandOff measures how long it takes from the answer to a release to the
-// answer to the next waiter, against an acquire that nobody contends with, in
-// the same run.
+// TestHandOff measures the time from the response to a release to the response to the next waiter. It compares that
+// with an uncontended acquire, in the same run.
 func TestHandOff(t *testing.T) {
 	nodes := testenv.StartRedisN(t, 5)
 	p := startServers(t, 1, nodes)[0]
@@ -398,7 +396,7 @@ func uncontended(t *testing.T, p *process, n int) time.Duration {
 	return median(took)
 }
 
-// contended keeps so many in the queue, who pass the lease around.
+// contended keeps n requests in the queue, which pass the lease around.
 func contended(t *testing.T, p *process, waiters, handOffs int) time.Duration {
 	t.Helper()
 	type event struct {
@@ -473,7 +471,7 @@ func acquireWith(ctx context.Context, client *http.Client, url string) (o turn) 
 	return o
 }
 
-// releaseWith returns when it was answered.
+// releaseWith releases a lease, and returns when the response came.
 func releaseWith(ctx context.Context, client *http.Client, url string, lease wire.Lease) (time.Time, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodDelete, url+"/leases/current", http.NoBody)
 	if err != nil {
@@ -492,7 +490,7 @@ func releaseWith(ctx context.Context, client *http.Client, url string, lease wir
 	return at, nil
 }
 
-// waitRaw sends a request that waits, and does not wait for the answer.
+// waitRaw sends a request that waits in the queue. It returns without its response.
 func (p *process) waitRaw(resource, holder string) net.Conn {
 	p.t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))

@@ -11,7 +11,7 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// frozenEngine is a server, and how its engine is stopped; nil for one that has no process of its own.
+// frozenEngine is a server with a function that stops its engine; nil if the engine has no process of its own.
 type frozenEngine struct {
 	*process
 	freeze, thaw func()
@@ -62,8 +62,8 @@ func engines() map[string]func(t *testing.T) frozenEngine {
 	}
 }
 
-// A wait that has run out gets its response by the clock, on every engine: although the engine is stopped, and as the
-// first thing after the server itself was.
+// A wait whose time is over gets its response by the clock, on every engine: while the engine is stopped, and at once
+// after the server itself was stopped and continues.
 func TestWaitsEndByTheClock(t *testing.T) {
 	testenv.Long(t, "a response to a wait that waits for the engine")
 	for name, open := range engines() {
@@ -83,7 +83,7 @@ func TestWaitsEndByTheClock(t *testing.T) {
 	}
 }
 
-// judge compares with a third of the time that a node has.
+// judge compares a delay with a third of a node's time limit.
 func (e *frozenEngine) judge(what string, late time.Duration, machine *testenv.Lateness) {
 	e.t.Helper()
 	e.t.Logf("%s: the last response came %s late", what, late.Round(time.Millisecond))
@@ -92,8 +92,8 @@ func (e *frozenEngine) judge(what string, late time.Duration, machine *testenv.L
 	}
 }
 
-// endsWaits stops something while requests wait for held resources, until all of them should have ended, or for `lasts`.
-// It returns by how much the latest response came after the end of its wait, or of the stop of the server.
+// endsWaits stops something while requests wait for held resources, until all of them should have ended, or for
+// `lasts`. It returns how much later than the end of its wait (or of the server's stop) the latest response came.
 func (e *frozenEngine) endsWaits(stop, goOn func(), lasts time.Duration) (late time.Duration) {
 	e.t.Helper()
 	const each = 250 * time.Millisecond

@@ -40,8 +40,8 @@ func lastFrame(shown *testenv.Buffer) []string {
 	return nil
 }
 
-// The list fits the terminal, also when that changes; its header stays; and what is no
-// longer known is dimmed under the reason.
+// The list fits the terminal, also after the terminal's size changes, and its header stays. Lines that are no longer
+// known are dimmed under the reason.
 func TestListWatchOnATerminal(t *testing.T) {
 	t.Parallel()
 	p := start(t)

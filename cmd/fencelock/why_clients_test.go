@@ -89,8 +89,8 @@ const goTakes = `
 exec "$0" run --ttl 60s --holder "$1" "$2" -- sh -c 'echo here; read go; exec "$0" run --ttl 60s --holder "$1" "$2" -- echo done' "$0" "$1" "$3"
 `
 
-// Three processes with clients of three languages, and three resources: a chain is not called a deadlock, and the
-// deadlock is named within two seconds.
+// Three processes with clients of three languages hold and want three resources. why does not call a chain a
+// deadlock, and names the deadlock within two seconds.
 func TestWhyInThreeLanguages(t *testing.T) {
 	testenv.Long(t, "a client whose waits or labels the service does not see")
 	p := start(t)

@@ -11,8 +11,9 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// A deadlock of three holders over three resources is named by the API and by the command as soon as the third
-// stands in the queue, and the command that it prints resolves it. Before the third of them waits, there is a chain and no deadlock.
+// Three holders of three resources form a deadlock. The API and the command name it as soon as the third one waits in
+// the queue, and the command that it prints resolves it. Before the third one waits, there is a chain and no
+// deadlock.
 func TestWhy(t *testing.T) {
 	t.Parallel()
 	p := start(t)

@@ -7,8 +7,7 @@ import (
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/cli"
 )
 
-// What people get wrong most often is answered in plain words: what is wrong, with what,
-// and what to do.
+// The most frequent mistakes get a message in plain words: what is wrong, with what, and what to do.
 func TestMessagesArePlain(t *testing.T) {
 	t.Parallel()
 	p := start(t)

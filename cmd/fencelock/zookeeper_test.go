@@ -15,7 +15,7 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// zkConn is a client without credentials, or with some ("user:password").
+// zkConn returns a client with the credentials ("user:password"), or without any.
 func zkConn(t *testing.T, addr, credentials string) *zk.Conn {
 	t.Helper()
 	conn, _, err := zk.Connect([]string{addr}, 10*time.Second, zk.WithLogInfo(false))
@@ -38,7 +38,7 @@ func zkCreate(t *testing.T, conn *zk.Conn, path, data string, acl []zk.ACL) {
 	}
 }
 
-// oldZooKeeper answers srvr as a server of version 3.4 does, and nothing else.
+// oldZooKeeper responds to the command srvr as a server of version 3.4 does, and to nothing else.
 func oldZooKeeper(t *testing.T) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -121,8 +121,8 @@ func TestZooKeeperThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// Two servers share a path that they protect, from the first start on; a lease of one is
-// used through the other, and the tools say what the locks are on.
+// Two servers share a path, which they protect from the first start on. A lease of one server can be used through the
+// other, and the commands say on which engine the locks are.
 func TestServersOnZooKeeper(t *testing.T) {
 	t.Parallel()
 	addr := testenv.SharedZooKeeper(t)
@@ -180,8 +180,8 @@ func TestSoakZooKeeperFailover(t *testing.T) {
 	a.release(kept)
 }
 
-// A start on an ensemble without a leader says so, and what to do; check says it, too.
-// Neither leaves anything that takes effect later.
+// A start on an ensemble without a leader says so, and what to do; so does check. Neither leaves a request that takes
+// effect later.
 func TestSoakZooKeeperWithoutALeader(t *testing.T) {
 	testenv.Soak(t, "a service that grants while ZooKeeper has no leader")
 	t.Parallel()

@@ -11,7 +11,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// held is a lock that a holder has, and for which others wait: the first for the longest time.
+// held returns a lock of a holder for which others wait; the first of them has waited longest.
 func held(resource, holder string, waiters ...string) lockcore.LockState {
 	lock := lockcore.LockState{Resource: resource, Held: true, Holder: holder, Token: 7, Waiting: len(waiters)}
 	for i, waiter := range waiters {
@@ -69,8 +69,8 @@ func TestDeadlocks(t *testing.T) {
 	}
 }
 
-// The holder whose wait began last closed the circle: its lease is the one to break, and the deadlock is as old
-// as its wait.
+// The holder whose wait began last closed the circle. So its lease is the one to break, and the deadlock is as old as
+// its wait.
 func TestTheYoungestWaitIsBroken(t *testing.T) {
 	wait := func(holder string, d time.Duration) []lockcore.Waiter {
 		return []lockcore.Waiter{{Holder: holder, WaitingFor: d}}
@@ -97,8 +97,8 @@ func TestTheYoungestWaitIsBroken(t *testing.T) {
 	}
 }
 
-// TestDeadlocksAgainstBruteForce compares with the definition: a set of holders is stuck if each of them wants
-// something that only others of the set hold; the deadlocks are the circles in the largest such set.
+// TestDeadlocksAgainstBruteForce compares with the definition. A set of holders is stuck if each of them wants
+// something that only other holders of the set have. The deadlocks are the circles in the largest such set.
 func TestDeadlocksAgainstBruteForce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		locks := randomLocks(t)
@@ -112,7 +112,7 @@ func TestDeadlocksAgainstBruteForce(t *testing.T) {
 	})
 }
 
-// labels are those of the random locks; "" is a missing one.
+// labels are the holders' labels in the random locks; "" is a missing label.
 var labels = []string{"", "a", "b", "c", "d", "e", "f"}
 
 func randomLocks(t *rapid.T) map[string]lockcore.LockState {
@@ -126,7 +126,7 @@ func randomLocks(t *rapid.T) map[string]lockcore.LockState {
 	return locks
 }
 
-// wanted returns, of each label, the sets of those who hold what it wants: one is enough.
+// wanted returns for each label the sets of holders that have what it wants. One holder of a set is enough.
 func wanted(locks map[string]lockcore.LockState) map[string]map[string][]string {
 	wants := make(map[string]map[string][]string)
 	for resource, lock := range locks {
@@ -192,8 +192,8 @@ func bruteForce(locks map[string]lockcore.LockState) (sets []string) {
 	return sets
 }
 
-// checkDeadlock checks what is said of a deadlock: all waits are between members, it is as old as the youngest
-// of them, and the lease to break is of the holder with that wait, and waited for.
+// checkDeadlock checks the fields of a deadlock: all waits are between members, it is as old as the youngest of them,
+// and the lease to break belongs to the holder with that wait and has a waiter.
 func checkDeadlock(t *rapid.T, d Deadlock) {
 	waits := func(holder string) bool {
 		return slices.ContainsFunc(d.Waits, func(w Wait) bool { return w.Holder == holder })

@@ -12,7 +12,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// source has locks as they were when they were listed, and others as they are when they are read again.
+// source has the state of locks at the time of the listing, and their state when they are read again.
 type source struct {
 	listed, now map[string]lockcore.LockState
 	page        int // locks of a page; 0 for all on one
@@ -43,7 +43,7 @@ func (s source) Inspect(_ context.Context, resource string) (lockcore.LockState,
 	return lock, nil
 }
 
-// still is a source in which nothing happens.
+// still is a source in which no lock changes.
 func still(locks ...lockcore.LockState) source {
 	return source{listed: byName(locks...), now: byName(locks...)}
 }
@@ -58,7 +58,7 @@ func find(t *testing.T, s source, q Question) Report {
 	return r
 }
 
-// names of a chain, in its order.
+// names returns the resources of a chain, in its order.
 func names(chain []Party) (names []string) {
 	for _, party := range chain {
 		names = append(names, party.Holder)
@@ -116,7 +116,8 @@ func TestTheLongestWaitIsFirst(t *testing.T) {
 	}
 }
 
-// A circle of what was read at different times is a deadlock only if all of it is still there.
+// The waits of a circle may have been read at different times. It is a deadlock only if all of them are still there
+// when they are read again.
 func TestWhatHasChangedIsNoDeadlock(t *testing.T) {
 	for name, change := range map[string]lockcore.LockState{
 		"the lease has ended":        {Resource: "x", Waiters: held("x", "a", "b").Waiters},
@@ -132,7 +133,8 @@ func TestWhatHasChangedIsNoDeadlock(t *testing.T) {
 	}
 }
 
-// What the caller may not read is as if it did not exist: also as a name, and as a link of a chain.
+// A resource that the caller may not read is treated as if it did not exist: its name is not shown, and it does not
+// link a chain.
 func TestHiddenResources(t *testing.T) {
 	show := func(resource string) bool { return !strings.HasPrefix(resource, "y") }
 	r := find(t, still(three...), Question{Name: "x", Show: show})
@@ -167,7 +169,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// listForever has always one more page of MaxPage locks.
+// listForever always has one more page of MaxPage locks.
 type listForever struct{ source }
 
 func (listForever) List(_ context.Context, req lockcore.ListRequest) (lockcore.LockPage, error) {

@@ -20,7 +20,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/servicetest"
 )
 
-// fake locks every resource in memory and notes the calls. A test has single ones fail.
+// fake locks every resource in memory and notes the calls. A test can make single calls fail.
 type fake struct {
 	ring  *keyring.Ring
 	mu    sync.Mutex
@@ -169,7 +169,7 @@ func (f *fake) Cancel(_ context.Context, req *lockcore.Request) (fencing.Token, 
 func (*fake) ForgetPlace(context.Context, *lockcore.Request) error       { return nil }
 func (*fake) HeldByKey(context.Context, *lockcore.Request) (bool, error) { return false, nil }
 
-// free are the resources that nobody has.
+// free returns the resources that nobody holds.
 func (f *fake) free(resources ...string) (free []string) {
 	for _, r := range resources {
 		if !time.Now().Before(f.locks[r].until) {
@@ -181,8 +181,8 @@ func (f *fake) free(resources ...string) (free []string) {
 
 var errNoQuorum = &lockcore.QuorumError{Quorum: 2}
 
-// What follows for a lease of a, b and c when one call of one part fails: the error, the
-// resources that are free afterwards, and what the others saw.
+// A lease of a, b and c is acquired, and one call for one part fails. Each case has the error, the resources that are
+// free afterwards, and what other callers saw.
 func TestAllOrNone(t *testing.T) {
 	three := lockcore.Request{Resources: []string{"c", "a", "b"}, TTL: 10 * time.Second}
 	for name, c := range map[string]struct {
@@ -245,8 +245,8 @@ func TestAllOrNone(t *testing.T) {
 	}
 }
 
-// A part that an earlier request under the key left gets a new token: the id of the lease
-// that has ended must not end a part of the new one (rule 25).
+// An earlier request under the key left a part behind. That part gets a new token: the id of the earlier lease, which
+// has ended, must not end a part of the new one (rule 25).
 func TestALeftPartGetsANewToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, s := newFake(t)
@@ -270,7 +270,7 @@ func TestALeftPartGetsANewToken(t *testing.T) {
 	})
 }
 
-// The parts are kept while the others are waited for: each gets the whole TTL whenever a third
+// While a request waits for further parts, it keeps those that it has: each gets the whole TTL again whenever a third
 // of it has passed, however many others were taken since.
 func TestPartsAreKeptWhileOthersAreWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -291,7 +291,7 @@ func TestPartsAreKeptWhileOthersAreWaitedFor(t *testing.T) {
 	})
 }
 
-// slowly is a fake of which each acquire takes some time.
+// slowly is a fake in which each acquire takes some time.
 type slowly struct {
 	*fake
 	takes time.Duration

@@ -25,7 +25,7 @@ func someLeaseID(resource string, token fencing.Token, millis int64) LeaseID {
 	}
 }
 
-// opened opens a lease id as the owner, with the keys.
+// opened opens a lease id as its owner, with the keys.
 func opened(keys *Ring, owner, text string) (parts []LeaseID, ok bool) {
 	sealed, ok := Decode(text)
 	if !ok {
@@ -78,7 +78,7 @@ func TestLeaseIDRoundTrip(t *testing.T) {
 	}
 }
 
-// The lease of several resources begins when the last of them is taken.
+// A lease of several resources begins when the last of them is acquired.
 func TestASealedBundleBeginsWithItsLastPart(t *testing.T) {
 	keys := testKeys(t, "a secret")
 	got, _ := opened(keys, "", keys.SealLease("", []LeaseID{someLeaseID("a", 1, 7), someLeaseID("b", 2, 9), someLeaseID("c", 3, 5)}))
@@ -137,7 +137,7 @@ func TestLeaseIDRefusesAllElse(t *testing.T) {
 	}
 }
 
-// Nothing that a key did not seal is taken apart, and no form of it makes a reader fail.
+// No text that was not sealed by a key is taken apart, and no text makes a reader panic.
 func FuzzReadLeaseID(f *testing.F) {
 	keys := testKeys(f, "a secret")
 	f.Add("")
@@ -153,7 +153,7 @@ func FuzzReadLeaseID(f *testing.F) {
 	})
 }
 
-// A key that was replaced still opens, and one that is not known does not.
+// A key that was replaced still opens ids, and an unknown key does not.
 func TestKeysAreReplaced(t *testing.T) {
 	id := []LeaseID{someLeaseID("r", 7, 7)}
 	before := testKeys(t, "one").SealLease("", id)
@@ -269,8 +269,8 @@ func BenchmarkLeaseID(b *testing.B) {
 	})
 }
 
-// TestMessages: what one server seals every server opens that knows the secret, whichever
-// of its secrets it seals with itself, and nothing else opens.
+// TestMessages: a message that one server seals can be opened by every server that knows the secret, whichever of its
+// own secrets it seals with. Other servers cannot open it.
 func TestMessages(t *testing.T) {
 	for name, c := range map[string]struct {
 		from, to *Ring

@@ -18,7 +18,7 @@ func someSecret(epoch node.Epoch, fill byte) node.Secrets {
 	return node.NewSecrets(epoch, raw)
 }
 
-// Nodes' secrets come to the same, in whatever order they are merged.
+// The secrets of several nodes are merged to the same result in every order.
 func TestMergeSecrets(t *testing.T) {
 	one, two, three := someSecret(1, 1), someSecret(2, 2), someSecret(3, 3)
 	newest := three + "," + two
@@ -41,7 +41,7 @@ func TestMergeSecrets(t *testing.T) {
 	}
 }
 
-// What prints secrets, or what has some in it, shows the ids of their keys alone.
+// A printed secret, or a value that contains secrets, shows only the ids of the keys.
 func TestSecretsAreNotPrinted(t *testing.T) {
 	secret := someSecret(7, 0x5e)
 	seen := node.Observation{Incarnation: "i", Marks: node.Marks{Secrets: secret}}

@@ -77,7 +77,7 @@ func TestProof(t *testing.T) {
 	})
 }
 
-// A write that does not end counts as failed; that the caller gives up proves nothing.
+// A write that does not end counts as failed. If its caller gives up, that proves nothing about the node.
 func TestProofThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &prover{hangs: true}

@@ -12,8 +12,8 @@ import (
 	"github.com/fencelock/fencelock/lockcore/nodetest"
 )
 
-// A clock that is set back makes a row of a queue valid again whose ticket has
-// been enqueued elsewhere since. Its node works all the same.
+// A clock that is set back makes a row of a queue valid again, although its ticket has been enqueued elsewhere since.
+// The node still works.
 func TestQueueOfAClockThatIsSetBack(t *testing.T) {
 	m := nodetest.NewModel(nodetest.ModelOptions{})
 	epoch := admitted(t, m)
@@ -30,8 +30,7 @@ func TestQueueOfAClockThatIsSetBack(t *testing.T) {
 	wantOutcome(t, m, acquire(epoch, "r", "L1"), node.Granted)
 }
 
-// A ticket keeps the place that it has, whatever arrival it is named with again, and
-// is not in its own way.
+// A ticket keeps its place, whatever arrival later operations name for it, and does not block itself.
 func TestTicketIsNotBeforeItself(t *testing.T) {
 	m := nodetest.NewModel(nodetest.ModelOptions{})
 	epoch := admitted(t, m)

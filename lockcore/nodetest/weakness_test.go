@@ -9,7 +9,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/replica"
 )
 
-// A model without a rule fails a text of that rule.
+// For each rule, a model without the rule fails one of the rule's texts.
 func TestWeaknesses(t *testing.T) {
 	t.Parallel()
 	for _, w := range replica.Weaknesses {

@@ -14,7 +14,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
-// req is the acquisition of most tests.
+// req is the request of most tests.
 var req = lockcore.Request{Resource: "r", TTL: 10 * time.Second, Holder: "h"}
 
 func mustAcquire(t *testing.T, c *cluster, req lockcore.Request) lockcore.Lease {
@@ -49,7 +49,7 @@ func TestAcquireInOneRoundTrip(t *testing.T) {
 	})
 }
 
-// The answer goes out at the quorum; a frozen minority costs nothing (rule 18).
+// The response is sent when a quorum has granted; a frozen minority does not delay it (rule 18).
 func TestFrozenMinorityCostsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 5, redlock.Config{})
@@ -68,7 +68,7 @@ func TestFrozenMinorityCostsNothing(t *testing.T) {
 	})
 }
 
-// The node that is slow has its vote counted, or retracted, when it comes.
+// When the vote of a slow node comes, it is counted or retracted.
 func TestLateGrantsAreConfirmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, redlock.Config{})
@@ -103,8 +103,7 @@ func TestUnequalGrantsAreConfirmed(t *testing.T) {
 	})
 }
 
-// A confirm without an answer ends the attempt within two limits, and every vote is
-// retracted (rule 16).
+// If a confirm gets no reply, the attempt ends within two time limits, and every vote is retracted (rule 16).
 func TestUnansweredConfirmIsNoLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, redlock.Config{})
@@ -136,8 +135,8 @@ func TestUnansweredConfirmIsNoLease(t *testing.T) {
 	})
 }
 
-// The retractions of a lost attempt are sent before its caller gets the answer. Else
-// the next attempt finds the votes, and a waiter could block itself for ever.
+// The retractions of a lost attempt are sent before its caller gets the response. Otherwise the next attempt would
+// find these votes, and a waiter could block itself for ever.
 func TestVotesAreRetractedBeforeTheAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, redlock.Config{})
@@ -187,8 +186,8 @@ func TestNodeTimeoutBoundsAnAcquire(t *testing.T) {
 	})
 }
 
-// An attempt is lost as soon as a quorum is impossible, not at the time limit. The
-// error does not blame a node that was not waited for.
+// An attempt is lost as soon as a quorum is impossible, and not only at the time limit. Its error does not blame a
+// node whose reply it did not wait for.
 func TestLostQuorumIsAnsweredAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, redlock.Config{})
@@ -214,8 +213,7 @@ func TestLostQuorumIsAnsweredAtOnce(t *testing.T) {
 	})
 }
 
-// A caller that gives up leaves no vote, at any moment, not even on the
-// node whose reply does not arrive.
+// A caller that gives up at any moment leaves no vote, not even on the node whose reply does not arrive.
 func TestAbandonedAcquireLeavesNoVote(t *testing.T) {
 	for _, after := range []time.Duration{0, 500 * time.Microsecond, 2 * time.Millisecond, 12 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
@@ -284,7 +282,7 @@ func TestHeldSaysByWhom(t *testing.T) {
 	})
 }
 
-// A caller whose votes are split with another's tries again.
+// If the votes are split between two callers, they try again.
 func TestSplitVotesAreRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, redlock.Config{})
@@ -325,8 +323,8 @@ func TestSplitVotesAreGivenUp(t *testing.T) {
 	})
 }
 
-// A vote that is refused because the epoch has changed is requested again in the
-// epoch that the node returned (rule 8).
+// If a node refuses a vote because the epoch has changed, the vote is requested again in the epoch that the node
+// returned (rule 8).
 func TestStaleEpochIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, redlock.Config{})
@@ -346,7 +344,7 @@ func TestStaleEpochIsRetried(t *testing.T) {
 	})
 }
 
-// An implausible grant of a broken node does not become a token.
+// If a broken node grants an implausible number, that does not become a token.
 func TestImplausibleGrantDoesNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, redlock.Config{})
@@ -368,7 +366,7 @@ func TestImplausibleGrantDoesNotCount(t *testing.T) {
 	})
 }
 
-// When nothing of the TTL is left once the quorum has agreed, there is no lease.
+// If nothing of the TTL is left when the quorum has agreed, there is no lease.
 func TestLeaseWithoutValidityIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, redlock.Config{MaxTTL: time.Second, NodeTimeout: 100 * time.Millisecond})
@@ -406,8 +404,8 @@ func TestExhaustedAndMismatched(t *testing.T) {
 	}
 }
 
-// A retry under an idempotency key finds the lease of the answer that did not arrive:
-// the same id, the same token, and what is left of the TTL.
+// The response to a request under an idempotency key is lost. A retry finds the lease: the same id, the same token,
+// and what is left of the TTL.
 func TestIdempotentRetryFindsItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, redlock.Config{})
@@ -427,8 +425,7 @@ func TestIdempotentRetryFindsItsLease(t *testing.T) {
 	})
 }
 
-// A failed attempt under a key retracts only the votes that no other attempt may have
-// counted.
+// A failed attempt under a key retracts only those votes that no other attempt may have counted.
 func TestFailedIdempotentRetryKeepsTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, redlock.Config{})
@@ -458,8 +455,8 @@ func TestFailedIdempotentRetryKeepsTheLease(t *testing.T) {
 	})
 }
 
-// A node is down and two say that the resource is held: no quorum can grant any more.
-// Only the other two can tell whether the resource is held or the nodes are unreachable.
+// One node is down, and two report that the resource is held, so no quorum can grant. Only these two tell whether the
+// resource is held or the nodes are unreachable.
 func TestHeldWithANodeDownIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 5, redlock.Config{})

@@ -10,7 +10,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
-// event is an input of an attempt.
+// event is one input of an attempt.
 type event struct {
 	name string
 	node int
@@ -31,9 +31,8 @@ func grant(token fencing.Token) node.Reply { return node.Reply{Outcome: node.Gra
 
 var unanswered = node.Reply{Outcome: node.Failed, Err: errNoAnswer, Sent: true}
 
-// Every order in which three nodes can answer, from a small alphabet, and a caller
-// that may go away or a time limit that may pass at any moment: each effect happens
-// once, for the right nodes, and no vote of a lost attempt is left.
+// Three nodes reply in every order, with replies from a small alphabet, and the caller may go away or the time limit
+// may pass at any moment. Each effect happens once, for the right nodes, and no vote of a lost attempt is left.
 func TestAttemptInEveryOrder(t *testing.T) {
 	replies := []node.Reply{grant(5), grant(7), {Outcome: node.Granted, Grant: 6, Existing: true}, {Outcome: node.Held}, unanswered, {Outcome: node.NotAdmitted}}
 	runs := 0
@@ -76,7 +75,7 @@ func permute(events []event, f func([]event)) {
 	rest(0)
 }
 
-// checkRun plays the events; a node answers a confirm at once.
+// checkRun plays the events. A node replies to a confirm at once.
 func checkRun(t *testing.T, order []event, keyed bool, confirms node.Outcome) {
 	t.Helper()
 	a := newAttempt(3, keyed, true)
@@ -99,7 +98,7 @@ func checkRun(t *testing.T, order []event, keyed bool, confirms node.Outcome) {
 	}
 }
 
-// judge compares the effects with the verdict.
+// judge compares the effects of an attempt with its verdict.
 func (a *attempt) judge(all []effects, keyed bool) error {
 	var sum effects
 	answers := 0
@@ -148,7 +147,7 @@ func (a *attempt) judgeNode(i int, sum effects, keyed bool) error {
 	return nil
 }
 
-// judgeToken: a quorum holds the token, and it is one of the grants.
+// judgeToken checks that a quorum holds the token, and that it is one of the grants.
 func (a *attempt) judgeToken() error {
 	counting := 0
 	var grants []fencing.Token
@@ -164,8 +163,7 @@ func (a *attempt) judgeToken() error {
 	return nil
 }
 
-// The answer of a lost attempt waits until it is known why it is lost, unless its
-// time is up.
+// The response of a lost attempt waits until the reason for the loss is known, or the time is over.
 func TestLostAttemptIsExplained(t *testing.T) {
 	held, failed := node.Reply{Outcome: node.Held}, node.Reply{Outcome: node.Failed}
 	for _, c := range []struct {
@@ -190,8 +188,8 @@ func TestLostAttemptIsExplained(t *testing.T) {
 	}
 }
 
-// Retractions come in the step that answers, so that an attempt which follows does
-// not find this one's votes.
+// The retractions are made in the same step as the response, so that a following attempt does not find the votes of
+// this one.
 func TestAttemptRetractsWithTheAnswer(t *testing.T) {
 	a := newAttempt(3, false, false)
 	a.voted(0, grant(5))

@@ -7,8 +7,8 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// The token of a lease is the grant that a quorum shares, in whatever order the replies are and however large another
-// grant is; without such a grant it is the largest.
+// The token of a lease is the grant that a quorum shares, in whatever order the replies come and however large
+// another grant is. If no quorum shares a grant, it is the largest grant.
 func TestTokenOfTheReplies(t *testing.T) {
 	for _, c := range []struct {
 		grants []fencing.Token // of each node; 0 if another owner has the lock there

@@ -16,8 +16,8 @@ import (
 	"github.com/fencelock/fencelock/lockcore/servicetest"
 )
 
-// BenchmarkTally counts the votes of one acquire: grants that are equal, as
-// nearly always, and grants that differ and need to be confirmed.
+// BenchmarkTally counts the votes of one acquire: with equal grants, as nearly always, and with different grants that
+// need to be confirmed.
 func BenchmarkTally(b *testing.B) {
 	for name, grants := range map[string][]fencing.Token{
 		"equal":  {41, 41, 41, 41, 41},
@@ -43,7 +43,7 @@ func BenchmarkTally(b *testing.B) {
 	}
 }
 
-// BenchmarkValidity is what is left of a lease by the quorum's answers.
+// BenchmarkValidity computes what is left of a lease from the replies of a quorum.
 func BenchmarkValidity(b *testing.B) {
 	remaining := make([]time.Duration, 5)
 	b.ReportAllocs()
@@ -57,15 +57,15 @@ func BenchmarkValidity(b *testing.B) {
 	}
 }
 
-// instantNode grants and releases everything at once, as the caller submits it.
+// instantNode grants and releases everything at once, in the goroutine that submits the operation.
 type instantNode struct{ *fakenode.Node }
 
 func (*instantNode) Submit(op *node.Op, index int, sink node.Sink) {
 	sink.Deliver(index, node.Reply{Outcome: node.Granted, Grant: 41, Remaining: op.TTL, TTL: op.TTL})
 }
 
-// BenchmarkLocker is an acquire and a release over nodes that answer at once: what
-// the Locker itself costs, without any server.
+// BenchmarkLocker measures an acquire and a release over nodes that reply at once: the cost of the Locker itself,
+// without any server.
 func BenchmarkLocker(b *testing.B) {
 	nodes := make([]node.Node, 5)
 	for i := range nodes {

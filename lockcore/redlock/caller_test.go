@@ -14,7 +14,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/servicetest"
 )
 
-// asOwner gives every call that takes a lease id, with the lease ids' error.
+// asOwner makes every call that takes a lease id. Each has the error that it returns for a wrong id.
 func asOwner(c *cluster, ctx context.Context, id string) map[string]error { //nolint:revive // reads better so
 	_, look := c.Lease(ctx, id)
 	_, extend := c.Extend(ctx, id, 0)
@@ -63,8 +63,8 @@ func TestALeaseAnswersToItsOwnerAlone(t *testing.T) {
 	})
 }
 
-// A retry under an idempotency key finds its lease also after the secret, from
-// which its value is derived, was replaced, and through a server that does not know that.
+// The ownership value of a request under an idempotency key is derived from a secret. A retry finds its lease even
+// after that secret was replaced, and through a server that has not learned of the replacement yet.
 func TestAnIdempotencyKeyOutlivesItsSecret(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		keys := testKeys(t, "one")

@@ -7,8 +7,8 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// A round of several nodes never takes a large part of the TTL; one node is waited for while
-// the lease that it grants has some time left (rule 18).
+// A round over several nodes takes only a small part of the TTL. A single node is given more time, as long as the
+// lease that it grants has some time left (rule 18).
 func TestRoundLimit(t *testing.T) {
 	cfg := Config{NodeTimeout: 50 * time.Millisecond}
 	for _, c := range []struct {

@@ -19,13 +19,13 @@ const (
 
 var ErrNoAnswer = errNoAnswer
 
-// TakePlace takes a place of an acquire in flight for good.
+// TakePlace occupies one of the places for acquires in flight for good.
 func (l *Locker) TakePlace() { l.inFlight <- struct{}{} }
 
-// PendingCleanups counts the operations that are still to be repeated.
+// PendingCleanups returns the number of operations that are still to be repeated.
 func (l *Locker) PendingCleanups() int { return l.cleaner.Pending() }
 
-// TryOnce is one try of an Acquire.
+// TryOnce makes one try of an Acquire.
 func (l *Locker) TryOnce(ctx context.Context, req *lockcore.Request) (*Grant, error) {
 	taken, lost := l.Now().try(ctx, req, node.Op{})
 	if lost != nil {
@@ -34,8 +34,7 @@ func (l *Locker) TryOnce(ctx context.Context, req *lockcore.Request) (*Grant, er
 	return taken, nil
 }
 
-// NewAttempt is one attempt, which run makes; answered is closed when its caller may have the
-// answer.
+// NewAttempt prepares one attempt; run makes it. answered is closed when the caller may have the response.
 func (l *Locker) NewAttempt(ctx context.Context, op node.Op, limit time.Duration) (answered <-chan struct{}, run func() quorum.Verdict) {
 	a := l.newAcquisition(ctx, op, limit)
 	return a.done, func() quorum.Verdict {

@@ -17,7 +17,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/servicetest"
 )
 
-// testKeys are the keys of clusters without membership, and so without a secret of their own.
+// testKeys returns the keys of clusters that have no membership, and so no secret of their own.
 func testKeys(tb testing.TB, secrets ...string) *keyring.Ring {
 	tb.Helper()
 	var raw [][]byte
@@ -32,7 +32,7 @@ func testKeys(tb testing.TB, secrets ...string) *keyring.Ring {
 	return keys
 }
 
-// alone is a Locker whose nodes have no map.
+// alone is a Locker over nodes without a map of the node sets.
 type alone struct{ *redlock.Locker }
 
 func (l alone) At(_ context.Context, _ string, f func(compose.Resource) error) error {
@@ -44,11 +44,11 @@ func (alone) Ring(p *redlock.Grant) *keyring.Ring   { return p.Ring() }
 func (alone) Retract(p *redlock.Grant)              { p.Retract() }
 func (alone) RetractLater(p *redlock.Grant)         { p.RetractLater() }
 
-// composed has the calls that a ByID does not have.
+// composed adds the calls that a ByID lacks.
 type composed struct{ *compose.Service }
 
-// cluster is a lock service over fake nodes that vote, without membership: it starts
-// in epoch 1. A test spoils single nodes through answer.
+// cluster is a lock service over fake nodes that vote, without membership: it starts in epoch 1. A test makes single
+// nodes fail through spoil.
 type cluster struct {
 	servicetest.ByID
 	composed
@@ -86,14 +86,13 @@ func newCluster(t *testing.T, n int, cfg redlock.Config) *cluster {
 	return c
 }
 
-// spoil lets a test change or swallow what a voting node answers: the op takes
-// effect first.
+// spoil lets a test change or swallow the replies of a voting node. The operation takes effect first.
 func (c *cluster) spoil(i int, change func(op node.Op, reply node.Reply) (time.Duration, node.Reply)) {
 	f := c.fakes[i]
 	f.Answer(func(op node.Op) (time.Duration, node.Reply) { return change(op, f.Apply(op)) })
 }
 
-// heal makes a node answer as it should again.
+// heal makes a node reply normally again.
 func (c *cluster) heal(i int) {
 	c.spoil(i, func(_ node.Op, r node.Reply) (time.Duration, node.Reply) { return roundTrip, r })
 }
@@ -115,7 +114,7 @@ func (c *cluster) locked() (n int) {
 	return n
 }
 
-// settle lets time pass and everything that follows from it happen.
+// settle lets time pass until everything that follows from it has happened.
 func settle(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()

@@ -20,7 +20,7 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/texts.json again")
 
-// texts are what clients and nodes keep of one version and give to another.
+// texts are what clients and nodes store for one version and present to another.
 type texts struct {
 	LeaseID   string `json:"lease_id"`
 	Bundle    string `json:"lease_id_of_several"`
@@ -77,7 +77,7 @@ func written(keys *keyring.Ring) texts {
 	}
 }
 
-// The texts are those of the version before, and its texts are read.
+// This version writes the same texts as the previous one, and reads that version's texts.
 func TestStoredTexts(t *testing.T) {
 	const path = "testdata/texts.json"
 	keys := testKeys(t, "a secret")
@@ -138,8 +138,7 @@ func wantRead(t *testing.T, keys *keyring.Ring, stored texts) {
 	}
 }
 
-// A lease id of a version that this one does not know is that of no lease here, and a
-// secret of another form is skipped.
+// A lease id in an unknown, later format counts as the id of no lease, and a secret in another format is skipped.
 func TestTextsOfALaterVersion(t *testing.T) {
 	raw, ok := keyring.Decode(testKeys(t).SealLease(caller, storedParts()[:1]))
 	if !ok {
@@ -155,7 +154,7 @@ func TestTextsOfALaterVersion(t *testing.T) {
 	}
 }
 
-// testKeys are of these secrets, "a secret" without one.
+// testKeys returns the keys of these secrets, or those of "a secret" if none is given.
 func testKeys(tb testing.TB, secrets ...string) *keyring.Ring {
 	tb.Helper()
 	if len(secrets) == 0 {

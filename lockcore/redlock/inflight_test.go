@@ -14,8 +14,8 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock"
 )
 
-// More acquires than there are places wait for a place before they ask any node, in
-// the order in which they came. None fails because it waited.
+// When more acquires come than there are places, they wait for a place in the order of their arrival, before they ask
+// any node. None fails because of that wait.
 func TestAcquiresInFlightAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const places, callers = 1, 10
@@ -61,7 +61,7 @@ func manyLocks(after time.Duration, note bool, mu *sync.Mutex, order *[]string) 
 	}
 }
 
-// A caller that gives up while it waits for a place asks no node. An extend needs no place.
+// A caller that gives up while it waits for a place has asked no node. An extend needs no place.
 func TestWaitingForAPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, redlock.Config{MaxInFlight: 1})

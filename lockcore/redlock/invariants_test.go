@@ -13,7 +13,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock"
 )
 
-// broken are the invariants that a Locker says are broken.
+// broken are the invariants that a Locker reports as broken.
 type broken struct {
 	mu   sync.Mutex
 	seen []string
@@ -35,8 +35,8 @@ func (b *broken) wants(t *testing.T, want ...string) {
 	b.seen = nil
 }
 
-// A lease whose token is not above what was granted before, and an extend that succeeds after
-// a larger token was granted, are reported, whatever the nodes say.
+// Whatever the nodes say, two things are reported: a lease whose token is not above the earlier ones, and an extend
+// that succeeds after a larger token was granted.
 func TestInvariantsOfTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		said := &broken{}
@@ -74,7 +74,7 @@ func TestInvariantsOfTokens(t *testing.T) {
 	})
 }
 
-// One token of two leases is reported; a key that finds its own lease again is not.
+// Two leases with the same token are reported. A key that finds its own lease again is not.
 func TestInvariantOfOneToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		said := &broken{}

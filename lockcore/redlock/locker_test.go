@@ -31,7 +31,7 @@ func TestExtend(t *testing.T) {
 	})
 }
 
-// Without a TTL an extend gives the last one again, not the default.
+// An extend without a TTL restarts the lease's last TTL, not the default TTL.
 func TestExtendWithoutATTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, redlock.Config{})
@@ -48,8 +48,8 @@ func TestExtendWithoutATTL(t *testing.T) {
 	})
 }
 
-// Rule 5: a lease whose locks have expired is made again while no other lease has
-// had the lock, and not afterwards.
+// Rule 5: an extend restores a lease whose locks have expired, as long as no other lease has had the lock, and not
+// afterwards.
 func TestExtendOfAnExpiredLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, redlock.Config{})
@@ -72,8 +72,8 @@ func TestExtendOfAnExpiredLease(t *testing.T) {
 	})
 }
 
-// An extend without a TTL gives an expired lease none: nobody knows which it had. It has
-// ended for good then.
+// An extend without a TTL cannot restore an expired lease, because no node knows its last TTL any more. The lease has
+// then ended for good.
 func TestExtendOfAnExpiredLeaseWithoutATTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, redlock.Config{})
@@ -90,8 +90,8 @@ func TestExtendOfAnExpiredLeaseWithoutATTL(t *testing.T) {
 	})
 }
 
-// A quorum decides whether a lease is held: one lock that is left, on a node that voted later
-// than the others, does not make one.
+// A quorum decides whether a lease is held. A single lock that is left, on a node that voted later than the others,
+// does not make it held.
 func TestEndOfALeaseThatLastsLongerOnOneNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, redlock.Config{})
@@ -106,7 +106,7 @@ func TestEndOfALeaseThatLastsLongerOnOneNode(t *testing.T) {
 	})
 }
 
-// One lock of three, and a node that does not answer: the lease may be held, or not.
+// One of three nodes has the lock, and one does not reply: it is unknown whether the lease is held.
 func TestEndOfALeaseThatMayBeHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, redlock.Config{})
@@ -126,7 +126,7 @@ func TestEndOfALeaseThatMayBeHeld(t *testing.T) {
 	})
 }
 
-// An extend that a majority refused leaves nothing on the minority that took it.
+// If a majority refuses an extend, it leaves nothing on the minority that accepted it.
 func TestLostExtendIsTakenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, redlock.Config{})
@@ -167,7 +167,7 @@ func TestExtendWithoutQuorum(t *testing.T) {
 	})
 }
 
-// Rule 19.
+// Rule 19: extends end at the maximum hold time.
 func TestMaxHoldEndsExtensions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, redlock.Config{MaxTTL: 10 * time.Second, MaxHold: 25 * time.Second})
@@ -194,7 +194,7 @@ func TestMaxHoldEndsExtensions(t *testing.T) {
 	})
 }
 
-// Rule 27: a release before the min hold ends the lease, and not the taking.
+// Rule 27: a release before the minimum hold time ends the lease, but the resource stays taken.
 func TestMinHoldOutlivesTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, redlock.Config{MaxTTL: 10 * time.Second})
@@ -212,7 +212,7 @@ func TestMinHoldOutlivesTheLease(t *testing.T) {
 	})
 }
 
-// A text that is not a lease id is of no lease. The error does not say what is wrong with it.
+// A text that is not a lease id counts as the id of no lease. The error does not say what is wrong with it.
 func TestMalformedLeaseIDs(t *testing.T) {
 	c := newCluster(t, 3, redlock.Config{})
 	ctx := t.Context()
@@ -281,7 +281,7 @@ func TestInspectOfAStrayVote(t *testing.T) {
 	})
 }
 
-// Every call ends within its bounds over nodes that never answer.
+// Every call ends within its time limits although the nodes never reply.
 func TestCallsEndOverSilentNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, redlock.Config{})
@@ -309,7 +309,7 @@ func TestCallsEndOverSilentNodes(t *testing.T) {
 	})
 }
 
-// A context's error is never swallowed.
+// The error of a cancelled context is never swallowed.
 func TestCancelledCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, redlock.Config{})
@@ -328,8 +328,8 @@ func TestCancelledCalls(t *testing.T) {
 	})
 }
 
-// Extends of a lease that has ended leave nothing behind on nodes that were merely
-// slower than the others.
+// A thousand extends of a lease that has ended leave few clean-ups behind, although some nodes are slower than the
+// others.
 func TestLostExtendsDoNotPileUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 5, redlock.Config{})
@@ -363,8 +363,8 @@ func TestLostExtendsDoNotPileUp(t *testing.T) {
 	})
 }
 
-// Waited ends before the round that granted: whoever counts validity from so long
-// after its request never counts beyond the lease.
+// Waited ends before the round that granted. So a client that counts the validity from Waited after its request never
+// counts beyond the end of the lease.
 func TestWaited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, redlock.Config{})

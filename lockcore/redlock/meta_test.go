@@ -19,7 +19,7 @@ func TestMetaRoundTrip(t *testing.T) {
 	}
 }
 
-// Metadata is for display: what cannot be read is unknown, never an error.
+// Metadata is only for display: if it cannot be read, it is unknown, and never an error.
 func TestMetaThatCannotBeRead(t *testing.T) {
 	if got := parseMeta(""); !reflect.DeepEqual(got, meta{}) {
 		t.Errorf("the empty text is %+v", got)

@@ -11,8 +11,8 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock"
 )
 
-// A request by an earlier map, which came to the queue after the change had interrupted the
-// waits, does not wait: its resource may be free in the present map.
+// A request with an earlier map reaches the queue after the change has interrupted the waits. It does not wait,
+// because its resource may be free under the present map.
 func TestWaitByAnEarlierMap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, redlock.Config{})
@@ -32,8 +32,8 @@ func TestWaitByAnEarlierMap(t *testing.T) {
 	})
 }
 
-// What a request says that it waited counts from its beginning, also where it waits a second time
-// because its resource has moved.
+// The wait that a request reports counts from its beginning, even if it waits a second time because its resource has
+// moved.
 func TestTimeoutCountsFromTheBeginning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, redlock.Config{})

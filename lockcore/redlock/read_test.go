@@ -10,8 +10,8 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock"
 )
 
-// A listing shows a lock once, however late a reader's reply is: the reader that comes
-// first is the one that has listed the lock.
+// A listing shows a lock once, however late a reader's reply is. A lock that several readers have is listed by the
+// first of them.
 func TestAListingAsksTheEarlierReadersToTheEnd(t *testing.T) {
 	for name, late := range map[string]time.Duration{"in time": roundTrip, "late": 20 * time.Millisecond, "never": -1} {
 		t.Run(name, func(t *testing.T) {

@@ -34,7 +34,7 @@ func TestRelease(t *testing.T) {
 	})
 }
 
-// A release that a minority missed is a release, and continues there.
+// A release that a minority has missed succeeds, and continues on that minority in the background.
 func TestReleaseGoesOnInTheBackground(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, redlock.Config{})
@@ -57,7 +57,7 @@ func TestReleaseGoesOnInTheBackground(t *testing.T) {
 	})
 }
 
-// A release that a quorum has answered asks no node twice.
+// If a quorum has replied to a release, no node is asked twice.
 func TestReleaseAsksOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, redlock.Config{})
@@ -75,8 +75,8 @@ func TestReleaseAsksOnce(t *testing.T) {
 	})
 }
 
-// A release says so if a waiter of this server asks for the lock right behind it. Its
-// repetition, behind which nobody asks, does not.
+// A release says whether a waiter of this server asks for the lock right behind it. The repetition of a release does
+// not say so, because nobody asks behind that.
 func TestReleaseNamesTheServerThatAsksBehindIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, redlock.Config{})
@@ -116,7 +116,7 @@ func TestReleaseNamesTheServerThatAsksBehindIt(t *testing.T) {
 	})
 }
 
-// A node that never answers a release gets it again once it has failed.
+// If a release gets no reply from a node, it is sent to the node again after the first one has failed.
 func TestReleaseGoesOnAfterALateFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, redlock.Config{})
@@ -140,8 +140,8 @@ func TestReleaseGoesOnAfterALateFailure(t *testing.T) {
 	})
 }
 
-// A node that is being admitted is given the locks that the others had a moment
-// ago: one that was released meanwhile must go there too.
+// A node that is being admitted gets the locks that the others had a moment ago. If one of these was released
+// meanwhile, the release must reach that node, too.
 func TestReleaseDuringARejoin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, redlock.Config{})
@@ -171,8 +171,7 @@ func TestReleaseDuringARejoin(t *testing.T) {
 	})
 }
 
-// A vote may come to a node behind the release of its own lease, which another
-// server has sent.
+// A vote may reach a node after the release of its own lease, which another server has sent.
 func TestReleaseTakesBackALateVote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, answers := range []time.Duration{roundTrip / 2, 5 * roundTrip} { // before the release is answered, and after
@@ -226,7 +225,7 @@ func TestReleaseWithoutQuorum(t *testing.T) {
 	})
 }
 
-// One node that had lost the lock does not make the release of the others a failure.
+// If one node had lost the lock, the release of the others still succeeds.
 func TestReleaseOfAPartlyLostLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, redlock.Config{})
@@ -239,7 +238,7 @@ func TestReleaseOfAPartlyLostLease(t *testing.T) {
 	})
 }
 
-// The end of a lease is reported once, by the release that ended it.
+// The end of a lease is reported once, by the release that ended the lease.
 func TestAReleaseSaysWhatItEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, redlock.Config{})

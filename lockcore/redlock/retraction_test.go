@@ -10,9 +10,9 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock"
 )
 
-// A retry under a key finds the short lease of the first try on two nodes, and takes the
-// third for longer; then it fails at another resource. Its own vote is retracted for as
-// long as that lasts, not for as long as the lease that it found.
+// A retry under a key finds the short lease of the first try on two nodes, and takes the third node for longer. Then
+// it fails at another resource. Its own vote is retracted for as long as that vote lasts, not only for as long as the
+// lease that it found.
 func TestRetractionsOutlastTheLeaseThatAKeyFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, redlock.Config{})
@@ -43,9 +43,9 @@ func TestRetractionsOutlastTheLeaseThatAKeyFound(t *testing.T) {
 	})
 }
 
-// The first waiter of the server that releases tries right behind the release, and the nodes
-// wake nobody for it. Two nodes get the release after the try, which then meets the lease: it
-// is made again when the release has ended, and not after a pause.
+// The first waiter of the releasing server tries right behind the release, so the nodes wake nobody for it. Two nodes
+// get the release after the try, which therefore meets the lease. The waiter tries again when the release has ended,
+// and not only after a pause.
 func TestAWaiterWhoseTryOvertakesTheRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, redlock.Config{})

@@ -14,7 +14,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/replica"
 )
 
-// What comes upon a row that cannot be read fails alone, in whatever place of a batch it is.
+// In a batch, only the operation that meets an unreadable row fails, whatever its place in the batch.
 func TestABrokenRowFailsNoOther(t *testing.T) {
 	n := open(t, newStore(), replica.Options{})
 	epoch := n.seen(t).Epoch
@@ -63,7 +63,7 @@ func TestFailedCommitChangesNothing(t *testing.T) {
 	}
 }
 
-// A failed commit fails everything that was in it, and notifies no listener.
+// If a commit fails, every operation in it fails, and no listener is notified.
 func TestFailedCommitFailsTheWholeBatch(t *testing.T) {
 	n := open(t, newStore(), replica.Options{})
 	grant := n.acquired(t, "a", "L1")
@@ -102,7 +102,7 @@ func TestFailedCommitFailsTheWholeBatch(t *testing.T) {
 	}
 }
 
-// An observation in the same transaction as a write that fails is one of a node that answers.
+// An observation in the same transaction as a failing write still succeeds, and shows a node that replies.
 func TestFailedCommitFailsNoObservation(t *testing.T) {
 	n := open(t, newStore(), replica.Options{})
 	before := n.seen(t)

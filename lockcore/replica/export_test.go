@@ -19,7 +19,7 @@ func (n *Node) Block(tb testing.TB) (free func()) {
 	return func() { close(gate); <-c.done }
 }
 
-// Queued is how many jobs wait for a transaction.
+// Queued returns how many jobs wait for a transaction.
 func (n *Node) Queued() int { return len(n.queue) }
 
 // Closed is closed once Close was called.

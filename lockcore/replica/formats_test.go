@@ -13,7 +13,7 @@ var update = flag.Bool("update", false, "write the fixtures of the rows again")
 
 func openMemory(*testing.T) replica.Store { return memstore.New(memstore.Options{}) }
 
-// The rows are those of the version before, and its rows are read.
+// This version writes the same rows as the previous one, and reads that version's rows.
 func TestStoredRows(t *testing.T) { nodetest.Rows(t, "testdata/rows", *update, openMemory) }
 
 func TestRowsOfALaterVersion(t *testing.T) { nodetest.LaterRows(t, "testdata/rows", openMemory) }

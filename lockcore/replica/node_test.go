@@ -82,7 +82,7 @@ func (n *testNode) seen(tb testing.TB) node.Observation {
 	return seen
 }
 
-// ask does an operation in the node's own epoch.
+// ask does an operation in the epoch that the node is in.
 func (n *testNode) ask(tb testing.TB, op node.Op) node.Reply {
 	tb.Helper()
 	op.Epoch = n.seen(tb).Epoch
@@ -181,8 +181,8 @@ func (s busy) Update(ctx context.Context, fn func(replica.Tx) error) error {
 	}
 }
 
-// A start outlasts a store that is busy for longer than a call may take, as after an election.
-// Where it ends, it says what to look at.
+// A start waits for a store that is busy for longer than a call may take, as after an election. If it gives up, its
+// error says what to look at.
 func TestAStartIsPatient(t *testing.T) {
 	for took, wanted := range map[time.Duration]string{
 		9 * time.Second:  "",
@@ -200,7 +200,7 @@ func TestAStartIsPatient(t *testing.T) {
 	}
 }
 
-// A start that its caller gives up says nothing of the store.
+// If the caller gives a start up, the error does not blame the store.
 func TestAStartThatIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -225,7 +225,7 @@ func TestFloor(t *testing.T) {
 	}
 }
 
-// Who waits under a key and comes again after a restart finds the place.
+// A request that waits under a key and comes again after a restart finds its place.
 func TestQueuesOutliveARestart(t *testing.T) {
 	s := newStore()
 	ticket := node.Ticket{ID: "t1", Server: "s1", Arrival: 1, Keyed: true}
@@ -241,8 +241,8 @@ func TestQueuesOutliveARestart(t *testing.T) {
 	wantGranted(t, n.ask(t, again))
 }
 
-// A ticket that its server forgot to dequeue expires, and is not counted, also while
-// others come and go.
+// A ticket that its server forgot to dequeue expires. After that it is not counted, even while other tickets come and
+// go.
 func TestExpiredTicketsAreNotCounted(t *testing.T) {
 	const forgotten, step = 50, node.TicketTTL/2 + time.Minute
 	for name, c := range map[string]struct{ stay, steps int }{
@@ -281,8 +281,8 @@ func TestExpiredTicketsAreNotCounted(t *testing.T) {
 	}
 }
 
-// A node whose writes fail says so until one succeeds, whatever is read meanwhile; nothing
-// that only reads, or finds nothing to write, proves that it can be written.
+// A node whose writes fail reports that until a write succeeds. An operation that only reads, or finds nothing to
+// write, does not prove that the node can be written.
 func TestProofOfANode(t *testing.T) {
 	n := open(t, newStore(), replica.Options{})
 	prove := func(within time.Duration) error { return n.Prove(t.Context(), within) }
@@ -313,7 +313,7 @@ func TestProofOfANode(t *testing.T) {
 	testenv.Eventually(t, time.Minute, func() error { return prove(time.Hour) })
 }
 
-// A write that hangs is no proof, and an observation behind it says why the last one failed.
+// A write that hangs proves nothing, and an observation behind it reports why the last write failed.
 func TestProofThatHangs(t *testing.T) {
 	n := open(t, newStore(), replica.Options{})
 	shortly := func() context.Context {

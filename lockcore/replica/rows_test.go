@@ -19,7 +19,7 @@ func someLock() lock {
 	return lock{ttl: time.Minute, grant: fencing.MaxToken, owner: "L1", attempts: "a,b", meta: `{"a":"é"}`}
 }
 
-// What a program wrote it reads, and every part of it.
+// A row that the program wrote is read back with all its parts.
 func FuzzRowsRoundTrip(f *testing.F) {
 	f.Add("admitted", "hash", "note", "secrets", 5, int64(1<<50), int64(1<<49), int64(7), int64(60_000), int64(fencing.MaxToken))
 	f.Add("", "", "", "", 0, int64(0), int64(0), int64(0), int64(0), int64(0))
@@ -40,7 +40,7 @@ func FuzzRowsRoundTrip(f *testing.F) {
 	})
 }
 
-// Damaged rows are refused or read as some other row; they end no program.
+// Damaged rows are refused, or read as some other row. They never make the program panic.
 func FuzzDamagedRows(f *testing.F) {
 	r, l := someRecord(), someLock()
 	f.Add(r.encode())

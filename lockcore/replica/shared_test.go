@@ -13,7 +13,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/replica/storetest"
 )
 
-// storeWeakness is what a shared store does wrong, for a mutant.
+// storeWeakness is a defect of a shared store, for a mutant.
 type storeWeakness int
 
 const (
@@ -23,7 +23,7 @@ const (
 	missesConflicts               // what was read before another server's commit is committed
 )
 
-// sharedStore is a store that several servers use, with the faults of one.
+// sharedStore is a store that several servers use, with the faults of a real one.
 type sharedStore struct {
 	*memstore.Store
 	weak  storeWeakness
@@ -43,7 +43,7 @@ const (
 
 var errCommit = errors.New("the connection broke while it committed")
 
-// server is one server's way to the store.
+// server is one server's access to the store.
 type server struct {
 	*sharedStore
 	ahead time.Duration // of the store's clock is this server's
@@ -69,7 +69,7 @@ func (s *server) commit(ctx context.Context, fn func(replica.Tx) error) error {
 	return s.Store.Update(ctx, func(tx replica.Tx) error { return fn(s.seen(tx)) })
 }
 
-// conflicting runs fn on the state from before another commit, and then again.
+// conflicting runs fn on the state before another commit, and then again after it.
 func (s *server) conflicting(ctx context.Context, fn func(replica.Tx) error) error {
 	before := memstore.New(memstore.Options{Now: s.now})
 	before.Restore(s.stale)
@@ -97,7 +97,7 @@ func (s *server) status(ctx context.Context) (status replica.Status) {
 	return status
 }
 
-// seen is what the server sees of a transaction.
+// seen is the part of a transaction that the server sees.
 func (s *server) seen(tx replica.Tx) replica.Tx {
 	if s.weak == expiresByServer {
 		return &ownClock{Tx: tx, ahead: s.ahead}
@@ -139,7 +139,7 @@ func (c *ownClock) Get(key string) ([]byte, time.Duration) {
 	return value, left
 }
 
-// sharing is several servers over one store, of which one's clock is ahead.
+// sharing starts several servers over one store; the clock of one of them is ahead.
 func sharing(weak storeWeakness) *storetest.Shared {
 	clock := time.Unix(1_800_000_000, 0)
 	now := func() time.Time { return clock }
@@ -164,8 +164,8 @@ func history(seed uint64, weak storeWeakness) (leases int, err error) {
 	return storetest.History(rand.New(rand.NewPCG(seed, 17)), sharing(weak), 100)
 }
 
-// Several servers over one store keep their promises through conflicts, commits whose
-// answer is lost, and lost commits.
+// Several servers over one store keep their promises through conflicts, commits whose reply is lost, and lost
+// commits.
 func TestServersThatShareAStore(t *testing.T) { shareAStore(t, 50_000) }
 
 func TestSoakServersThatShareAStore(t *testing.T) {
@@ -173,7 +173,7 @@ func TestSoakServersThatShareAStore(t *testing.T) {
 	shareAStore(t, 1_000_000)
 }
 
-// shareAStore runs histories until so many leases were granted.
+// shareAStore runs random histories until n leases were granted.
 func shareAStore(t *testing.T, leases int) {
 	t.Helper()
 	testenv.Computes(t)
@@ -188,7 +188,7 @@ func shareAStore(t *testing.T, leases int) {
 	t.Logf("%d leases in %d histories", total, seed)
 }
 
-// Each mutant of a store is noticed.
+// The test notices each mutant of a store.
 func TestStoresThatDoWrong(t *testing.T) {
 	for name, weak := range map[string]storeWeakness{
 		"no timeline in the incarnation": keepsItsLife,

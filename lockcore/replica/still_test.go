@@ -12,7 +12,8 @@ import (
 	"github.com/fencelock/fencelock/lockcore/replica/memstore"
 )
 
-// stillStore stands still within a write, with the process around it, until the time of the write is long over.
+// stillStore stops inside a write, as if the process around it were stopped, until the time of the write is long
+// over.
 type stillStore struct {
 	*memstore.Store
 	still atomic.Bool
@@ -26,7 +27,8 @@ func (s *stillStore) Update(ctx context.Context, fn func(replica.Tx) error) erro
 	return ctx.Err()
 }
 
-// A server that was stopped within a write does not believe that its node cannot be written: the next write shows it.
+// A server that was stopped inside a write must not conclude that its node cannot be written. The next write shows
+// that it can.
 func TestAWriteOfAStoppedServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &stillStore{Store: memstore.New(memstore.Options{})}

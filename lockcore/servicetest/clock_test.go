@@ -9,12 +9,12 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// late is how long after its end a wait may be answered.
+// late is how long after the end of its wait a request may get its response.
 const late = 200 * time.Millisecond
 
-// A wait that has run out gets its response although the nodes do not reply, whatever its request is doing then: it
-// waits behind others, tries, keeps a place, waits for slots, or has a part of a bundle. So it is with every engine:
-// what a node does while its store is blocked is the same, nothing.
+// A wait whose time is over gets its response although the nodes do not reply, whatever its request is doing then: it
+// waits behind others, tries, keeps a place, waits for slots, or has a part of a bundle. That covers every engine,
+// because a node whose store is blocked does the same on each: nothing.
 func TestAWaitEndsByTheClock(t *testing.T) {
 	rows := []struct {
 		name string
@@ -61,8 +61,8 @@ func TestAWaitEndsByTheClock(t *testing.T) {
 	}
 }
 
-// saysWhatIsKnown checks a response that the nodes had no part in: it names the lease that the latest attempt found in
-// the way, or that this attempt found no quorum.
+// saysWhatIsKnown checks a response that was made without the nodes. It names the lease that the last attempt found
+// in the way, or says that this attempt found no quorum.
 func saysWhatIsKnown(c *cluster, name string, req lockcore.Request, err error, blocked time.Duration) {
 	c.Helper()
 	const attempt = time.Second // until it has found no quorum
@@ -75,7 +75,7 @@ func saysWhatIsKnown(c *cluster, name string, req lockcore.Request, err error, b
 	}
 }
 
-// The attempt that is under way at the end of the wait does not hold up its response.
+// An attempt that is under way at the end of the wait does not delay the response.
 func TestAnAttemptEndsWithItsWait(t *testing.T) {
 	overNodes(t, 2, func(c *cluster) {
 		lease := c.take(1, lockcore.Request{Resource: "r", TTL: time.Minute})

@@ -16,7 +16,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
-// slowStore commits as a disk does.
+// slowStore takes as long for a commit as a disk does.
 type slowStore struct {
 	*memstore.Store
 	mu      sync.Mutex
@@ -37,9 +37,8 @@ func (s *slowStore) count() int {
 	return s.commits
 }
 
-// A hand-off of a hot key is one commit: the acquire of the next waiter is in the
-// transaction of the release, and so are the requests that came behind others meanwhile.
-// The order of arrival is kept.
+// A hand-off of a contended resource is one commit: the transaction of the release also has the acquire of the next
+// waiter, and the requests that have queued behind others meanwhile. The order of arrival is kept.
 func TestAHandOffIsOneCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slowStore{Store: memstore.New(memstore.Options{})}

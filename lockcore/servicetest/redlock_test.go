@@ -14,7 +14,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
-// The quorum algorithm over nodes in memory.
+// TestRedlock runs the suite on the quorum algorithm over nodes in memory.
 func TestRedlock(t *testing.T) {
 	for name, nodes := range map[string]int{"1 node": 1, "3 nodes": 3} {
 		t.Run(name, func(t *testing.T) {

@@ -16,8 +16,8 @@ import (
 	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
-// bulkyStore takes long to remove all rows, as a database with many rows or a busy disk
-// does, and gives up when the context ends.
+// bulkyStore takes long to remove all rows, as a database with many rows or a busy disk does. It gives up when the
+// context ends.
 type bulkyStore struct {
 	*memstore.Store
 	purge time.Duration
@@ -52,8 +52,8 @@ func (s *bulkyStore) Update(ctx context.Context, fn func(replica.Tx) error) erro
 	return s.Store.Update(ctx, fn)
 }
 
-// A cluster whose store lost everything, and takes long to remove what is left, is
-// bootstrapped again: no attempt is cut off as early as the one before.
+// The store of a cluster lost everything, and takes long to remove the rest. The cluster is still bootstrapped again,
+// because each attempt gets more time than the one before.
 func TestASlowStoreIsBootstrapped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &bulkyStore{Store: memstore.New(memstore.Options{}), purge: 5 * time.Second}

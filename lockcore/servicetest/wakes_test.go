@@ -21,7 +21,7 @@ import (
 // What follows is about one promise: no resource stands free although somebody waits for it at
 // a server that runs. Servers share nodes in memory, and time is virtual.
 
-// soon is how long a free resource may stand free.
+// soon is how long a resource may stay free while a request waits for it.
 const soon = 50 * time.Millisecond
 
 // cluster is several servers over the same nodes.
@@ -30,7 +30,7 @@ type cluster struct {
 	servers []*server
 }
 
-// overNodes runs the test over one node, as on an engine, and over three.
+// overNodes runs the test over one node, as on an engine with a single store, and over three.
 func overNodes(t *testing.T, servers int, test func(c *cluster)) {
 	t.Helper()
 	for _, n := range []int{1, 3} {
@@ -103,7 +103,7 @@ func (s *server) deafen() {
 	s.deaf = true
 }
 
-// goOn ends a stop. Goroutines may run in any order then: heartbeats are the last.
+// goOn lets the server continue. The goroutines may run in any order then; heartbeats come last.
 func (s *server) goOn() {
 	s.mu.Lock()
 	later := slices.Concat(s.later[0], s.later[1])
@@ -114,14 +114,15 @@ func (s *server) goOn() {
 	}
 }
 
-// awake calls do now, or, if the server is stopped, when it continues.
+// awake calls do now, or when the server continues if it is stopped.
 func (s *server) awake(last int, do func()) {
 	if !s.postpones(last, false, do) {
 		do()
 	}
 }
 
-// postpones reports whether do is kept until the server continues, because it is stopped, or deaf and do is a reply.
+// postpones reports whether it has kept do until the server continues. It does so if the server is stopped, or if the
+// server is deaf and do is a reply.
 func (s *server) postpones(last int, reply bool, do func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,7 +192,7 @@ func (c *cluster) release(at int, lease lockcore.Lease) {
 	}
 }
 
-// waiting is a request in the queue, which is there when wait returns.
+// waiting is a request that is in the queue when wait returns.
 type waiting struct {
 	c     *cluster
 	ended chan struct{}
@@ -226,9 +227,9 @@ func waitFor(resource, key string) lockcore.Request {
 	return lockcore.Request{Resource: resource, IdempotencyKey: key, Wait: 2 * time.Minute, TTL: 30 * time.Second}
 }
 
-// Who waits behind a place that a server keeps for a poll asks the nodes in its stead. While that
-// place is worth something they refuse it, and name the place as the first: that is no reason to
-// ask again at once. When the place ends, the resource is free for those behind it.
+// A waiter behind a place that a server keeps for a poll asks the nodes. As long as the place is kept they refuse,
+// and name the place as the first. The waiter must not ask again at once then. When the place ends, the waiters
+// behind it get the resource.
 func TestAKeptPlaceIsAskedAboutRarely(t *testing.T) {
 	overNodes(t, 2, func(c *cluster) {
 		first := c.take(1, lockcore.Request{Resource: "r"})
@@ -249,8 +250,8 @@ func TestAKeptPlaceIsAskedAboutRarely(t *testing.T) {
 	})
 }
 
-// A wake that came for a poll when its time was over is the next waiter's: also that of a release
-// through its own server, which the nodes leave to this server.
+// A wake comes for a poll whose time is over, and goes to the next waiter. The same holds for the wake of a release
+// through the poll's own server, which the nodes leave to this server.
 func TestAPollThatEndsAtItsWakeLeavesIt(t *testing.T) {
 	overNodes(t, 2, func(c *cluster) {
 		for i := range 100 {
@@ -273,9 +274,9 @@ func TestAPollThatEndsAtItsWakeLeavesIt(t *testing.T) {
 	})
 }
 
-// A server that was stopped for longer than its tickets live, so that they were swept when a
-// lease was released, has them on the nodes again as soon as it goes on: those of waiters that
-// find the resource free, and those of waiters that a lease is in the way of.
+// A server is stopped for longer than its tickets live, and they are swept when a lease is released. When the server
+// continues, the nodes soon have the tickets again: those of waiters that find the resource free, and those of
+// waiters that find it held.
 func TestAStopThatOutlivesTickets(t *testing.T) {
 	for name, taken := range map[string]bool{"the resource is free": false, "somebody has it": true} {
 		for kind, news := range map[string]bool{"heartbeats first": false, "another ticket before the heartbeats": true} {
@@ -308,7 +309,7 @@ func TestAStopThatOutlivesTickets(t *testing.T) {
 	}
 }
 
-// A release within the minimum hold shortens the lock: waiters learn when it ends.
+// A release within the minimum hold time shortens the lock. Waiters learn when the lock ends.
 func TestAReleaseWithinTheMinimumHoldWakesWaiters(t *testing.T) {
 	overNodes(t, 2, func(c *cluster) {
 		const many = 10
@@ -329,8 +330,8 @@ func TestAReleaseWithinTheMinimumHoldWakesWaiters(t *testing.T) {
 	})
 }
 
-// A request under a key keeps its place for two seconds after its server stopped, in whatever
-// way and at whatever time of the server's heartbeats: no stranger that came later passes it.
+// A request under a key keeps its place for two seconds after its server has stopped, however it stopped and at
+// whatever time between two heartbeats. No request that came later passes it.
 func TestAPlaceOutlivesItsServer(t *testing.T) {
 	for name, die := range map[string]func(*server){"it ends": func(s *server) { s.end() }, "it is stopped": (*server).stop} {
 		t.Run(name, func(t *testing.T) {
@@ -346,9 +347,9 @@ func TestAPlaceOutlivesItsServer(t *testing.T) {
 	}
 }
 
-// A wait that polls at one server and then at the other has its place all the time, also if it comes back in the
-// moment in which the first server gives its place up: 2 s after its poll there, which is how long this one's
-// polls take.
+// A wait that polls at two servers in turn has its place all the time. That holds even if a poll comes back at the
+// moment when the first server gives the place up: 2 s after the last poll there, which is how long a poll at the
+// other server takes.
 func TestAPollThatAlternatesKeepsItsPlace(t *testing.T) {
 	overNodes(t, 2, func(c *cluster) {
 		for round := range 10 {
@@ -375,7 +376,7 @@ func TestAPollThatAlternatesKeepsItsPlace(t *testing.T) {
 	})
 }
 
-// outlives has server at wait, which had a heartbeat some time ago, and then ends.
+// outlives lets a request wait at a server that sent a heartbeat some time ago, and that then ends.
 func (c *cluster) outlives(at int, phase time.Duration, die func(*server)) {
 	c.Helper()
 	resource := fmt.Sprint("r", at)

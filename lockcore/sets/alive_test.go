@@ -11,12 +11,12 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// soon is how long a call takes at most where nothing is in its way: some round trips.
+// soon is the longest time of a call that nothing delays: some round trips.
 const soon = 200 * time.Millisecond
 
-// A request under an idempotency key is granted after a wait, and its answer is lost while
-// others wait. The request that repeats it finds the lease at once, at any server: behind
-// those that wait it would not be granted before its own lease has expired.
+// A request under an idempotency key is granted after a wait, and its response is lost while others wait. The request
+// that repeats it finds the lease at once, at any server. If it queued behind the others, it would not be granted
+// before its own lease has expired.
 func TestRepeatFindsItsLeaseWhileOthersWait(t *testing.T) {
 	requests := map[string]lockcore.Request{
 		"one resource":      {Resource: "r"},
@@ -71,8 +71,8 @@ func TestRepeatFindsItsLeaseWhileOthersWait(t *testing.T) {
 	}
 }
 
-// A request is repeated while the first one still waits: the server that it reached does not
-// know that its client has gone. The first one is granted, and the other finds that lease.
+// A request is repeated while the first one still waits, because that one's server does not know that its client has
+// gone. The first one is granted, and the second one finds that lease.
 func TestRepeatBesideTheRequestItRepeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, stop := newArena(t, 3, 1)
@@ -103,7 +103,7 @@ func TestRepeatBesideTheRequestItRepeats(t *testing.T) {
 	})
 }
 
-// A request that is cancelled, whenever that is, costs the next caller nothing.
+// A request that is cancelled at any moment does not delay the next caller.
 func TestCancelledAcquireCostsNobodyAnything(t *testing.T) {
 	requests := map[string]lockcore.Request{
 		"a key":                  {Resource: "r", IdempotencyKey: "key"},
@@ -133,7 +133,7 @@ func TestCancelledAcquireCostsNobodyAnything(t *testing.T) {
 	}
 }
 
-// renamed is a request like this one for other resources, under another key.
+// renamed returns a copy of this request for other resources, under another key.
 func renamed(req lockcore.Request, suffix string) lockcore.Request {
 	if req.Resource != "" {
 		req.Resource += suffix

@@ -125,7 +125,7 @@ func newArena(t *testing.T, n, servers int) (*arena, func()) {
 	return a, func() { cancel(); running.Wait() }
 }
 
-// cut cuts nodes (from 1) off every server.
+// cut disconnects nodes (counted from 1) from every server.
 func (a *arena) cut(off bool, nodes ...int) {
 	for _, ws := range a.wires {
 		for _, n := range nodes {

@@ -17,7 +17,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
-// movable is a wire whose calls of a change a test may stop before.
+// movable is a wire. A test may stop each of the calls by which an operator changes node sets.
 type movable struct {
 	*wire
 
@@ -72,7 +72,7 @@ type lone struct {
 	wires [][]*movable
 }
 
-// withSets runs a test with so many sets, of which those of the letters are bootstrapped.
+// withSets runs a test with n sets. Those that letters names are bootstrapped.
 func withSets(t *testing.T, sets int, letters string, run func(a *atlas)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -101,7 +101,7 @@ func withSets(t *testing.T, sets int, letters string, run func(a *atlas)) {
 	})
 }
 
-// serve starts a server with these sets, by letter. The next ones may be "".
+// serve starts a server with these sets, named by letters. next may be "".
 func (a *atlas) serve(present, next string) *lone {
 	a.Helper()
 	s := a.prepare(present, next)
@@ -172,7 +172,7 @@ func (a *atlas) must(err error) {
 	}
 }
 
-// wantHeld: another request finds the resource held, by that token.
+// wantHeld checks that another request finds the resource held with that token.
 func (a *atlas) wantHeld(s *lone, resource string, token fencing.Token) {
 	a.Helper()
 	_, err := s.Acquire(a.Context(), lockcore.Request{Resource: resource})
@@ -189,7 +189,7 @@ func (a *atlas) wantNotHeld(s *lone, lease lockcore.Lease) {
 	}
 }
 
-// names are resources that are enough for some to move from every set to every other.
+// names returns enough resources that a change moves some from every set to every other.
 func names() (all []string) {
 	for i := range 40 {
 		all = append(all, fmt.Sprint("r", i))
@@ -197,7 +197,7 @@ func names() (all []string) {
 	return all
 }
 
-// mapName is the name of the map of these sets.
+// mapName returns the name of the map of these sets.
 func (a *atlas) mapName(letters string) string {
 	var lists [][]node.Node
 	for _, letter := range letters {
@@ -210,7 +210,7 @@ func (a *atlas) mapName(letters string) string {
 	return sets.MapName(lists)
 }
 
-// mapOf is the name of a set's map.
+// mapOf returns the name of the map that a set's nodes have.
 func (s *lone) mapOf(a *atlas, set rune) string {
 	a.Helper()
 	seen, err := a.models[set-'a'][1].Observe(a.Context())

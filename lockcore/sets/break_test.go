@@ -11,8 +11,8 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// A break of a token is sent, and reaches its nodes when the resource has another lease:
-// that one is left alone, with an idempotency key and without.
+// A break of a token reaches its nodes late, when the resource has another lease. It leaves that lease alone, with
+// and without an idempotency key.
 func TestLateBreakLeavesTheNextLease(t *testing.T) {
 	for _, key := range []string{"", "k"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -45,10 +45,9 @@ func TestLateBreakLeavesTheNextLease(t *testing.T) {
 	}
 }
 
-// Rule 28. Node 2 counts ahead, by a vote of an attempt that failed, so a break of whatever
-// there is has its token from there. The break reaches no other node in time, and is answered
-// 503. The next lease is granted on the others with a smaller token, and then the break
-// arrives there: it leaves that lease.
+// Rule 28. Node 2 counts ahead, because it has a vote of an attempt that failed. So a break of any lease takes its
+// token from there. The break reaches no other node in time, and gets 503. The next lease is granted on the other
+// nodes with a smaller token. Then the break arrives there, and must leave that lease.
 func TestFailedBreakLeavesTheNextLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, stop := newArena(t, 3, 2)
@@ -88,9 +87,9 @@ func TestFailedBreakLeavesTheNextLease(t *testing.T) {
 	})
 }
 
-// Rule 28. Node 3 has missed many leases, and the break of the last of them. It grants the
-// next lease far less than its token, and does not hear the confirm; the holder's extend
-// counts on that lock. The break, which arrives then, leaves it.
+// Rule 28. Node 3 has missed many leases, and the break of the last of them. It grants the next lease a number far
+// below its token, and misses the confirm. The holder's extend counts that lock. The break arrives then, and must
+// leave the lock.
 func TestLateBreakLeavesWhatALeaseCountsOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, stop := newArena(t, 3, 3)
@@ -140,8 +139,8 @@ func TestLateBreakLeavesWhatALeaseCountsOn(t *testing.T) {
 	})
 }
 
-// A break ends every lease up to its token, so a token that no lease has, or an earlier
-// one, is refused by the look: it would end the lease that is there.
+// A break ends every lease up to its token. So a break of a token that no lease has, or of an earlier one, is refused
+// after a look: it would end the present lease.
 func TestBreakOfAnotherToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, stop := newArena(t, 3, 2)
@@ -166,8 +165,8 @@ func TestBreakOfAnotherToken(t *testing.T) {
 	})
 }
 
-// The vote of an attempt that fails has a larger token than the lease beside it. A break of
-// that token would end the lease, and no caller has it.
+// A failing attempt has a vote with a larger token than the lease. A break of that token would end the lease,
+// although no caller has the token.
 func TestBreakOfAVoteBesideALease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, stop := newArena(t, 3, 2)

@@ -17,8 +17,8 @@ func several(wait time.Duration, key string, resources ...string) lockcore.Reque
 	return lockcore.Request{Resources: resources, TTL: 9 * time.Second, Wait: wait, IdempotencyKey: key}
 }
 
-// What is taken of several resources is kept until the last of them is, also if each wait
-// is shorter than the time after which a lease is extended.
+// A request for several resources keeps the parts that it has until it has the last one, even if each single wait is
+// shorter than the time after which a lease is extended.
 func TestPartsAreKeptOverManyShortWaits(t *testing.T) {
 	for _, key := range []string{"", "key"} {
 		t.Run("key "+key, func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestPartsAreKeptOverManyShortWaits(t *testing.T) {
 	}
 }
 
-// An extend of several resources of which one has ended ends the others: all or none.
+// If one of several resources has ended, an extend ends the others: all or none.
 func TestExtendOfSeveralIsAllOrNone(t *testing.T) {
 	for _, ttl := range []time.Duration{0, 9 * time.Second} {
 		t.Run(fmt.Sprint("extended by ", ttl), func(t *testing.T) {
@@ -71,8 +71,8 @@ func TestExtendOfSeveralIsAllOrNone(t *testing.T) {
 	}
 }
 
-// The holds of a lease of several resources count from its grant, when the last of them is
-// taken.
+// The minimum and maximum hold times of a lease of several resources count from its grant, when the last of them is
+// acquired.
 func TestHoldsOfSeveralCountFromTheGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, stop := newArena(t, 3, 2)
@@ -107,8 +107,8 @@ func TestHoldsOfSeveralCountFromTheGrant(t *testing.T) {
 	})
 }
 
-// A release of several resources that one quorum cannot answer is not the end: 404 is final,
-// and would stop the caller from repeating it.
+// If one quorum cannot reply to the release of several resources, the release must not get 404: that is final, and
+// the caller would not repeat it.
 func TestUnfinishedReleaseOfSeveralIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, stop := newArena(t, 3, 2)
@@ -135,8 +135,8 @@ func TestUnfinishedReleaseOfSeveralIsRepeated(t *testing.T) {
 	})
 }
 
-// A lease of several resources loses a part, and its key takes them again. What is done with
-// the id of the lease before does not touch the new one, whichever part was lost.
+// A lease of several resources loses a part, and its key acquires them again. Calls with the id of the earlier lease
+// do not touch the new one, whichever part was lost.
 func TestSeveralTakenAgainUnderTheirKey(t *testing.T) {
 	for _, broken := range []string{"p", "q", "r"} {
 		for _, end := range []string{"release", "extend"} {
@@ -180,8 +180,8 @@ func TestSeveralTakenAgainUnderTheirKey(t *testing.T) {
 	}
 }
 
-// A retry on other terms is another request: it changes nothing of the lease. A shorter wait
-// is what a retry asks for.
+// A retry with other terms is another request: it changes nothing about the lease. Only a shorter wait counts as the
+// same request.
 func TestKeyWithOtherTerms(t *testing.T) {
 	for name, req := range map[string]lockcore.Request{
 		"one":     {Resource: "r", TTL: 9 * time.Second, MaxHold: 20 * time.Second, IdempotencyKey: "key"},

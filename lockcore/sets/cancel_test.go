@@ -12,8 +12,8 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// A request that is given up leaves nothing, whatever had become of it and whichever server
-// is told: the next caller gets all at once, and the key may be used for another request.
+// A request that is cancelled leaves nothing, whatever state it had reached and whichever server gets the cancel. The
+// next caller gets everything at once, and the key may be used for another request.
 func TestCancelLeavesNothing(t *testing.T) {
 	requests := map[string]lockcore.Request{
 		"one":          {Resource: "r"},
@@ -107,7 +107,7 @@ func TestCancelLeavesNothing(t *testing.T) {
 	}
 }
 
-// take holds what a request asks for.
+// take acquires what a request asks for.
 func (a *arena) take(req lockcore.Request) (held []lockcore.Lease) {
 	req.IdempotencyKey, req.Wait, req.MinHold, req.TTL = "", 0, 0, time.Minute
 	if len(req.Resources) > 0 { // the last one, so that the others are taken before
@@ -127,7 +127,7 @@ func (a *arena) free(held []lockcore.Lease) {
 	}
 }
 
-// Find returns the lease of a key, and takes nothing where it has none.
+// Find returns the lease of a key. If the key has none, it acquires nothing.
 func TestFind(t *testing.T) {
 	for name, req := range map[string]lockcore.Request{
 		"one":     {Resource: "r"},
@@ -165,9 +165,9 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// Node 2 counts ahead, and has a vote of a request of the key that failed. A cancel releases up
-// to that vote's grant, reaches no other node in time, and is answered 503. The key is used
-// again, and gets a smaller token on the other nodes, where the release arrives then.
+// Node 2 counts ahead, and has a vote of a failed request of the key. A cancel releases up to that vote's grant,
+// reaches no other node in time, and gets 503. The key is used again, and gets a smaller token on the other nodes.
+// Then the release of the cancel arrives there.
 func TestFailedCancelLeavesTheNextLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, stop := newArena(t, 3, 2)

@@ -75,9 +75,8 @@ func clockCluster(t *testing.T, n int, test func(t *testing.T, l *locker, models
 	})
 }
 
-// A clock that jumps forward ends the locks of its node early: with such a
-// node's vote and that of one that never held it, a second client gets the
-// resource while the first one's lease is valid.
+// A clock that jumps forward ends the locks of its node early. With the vote of that node and of one that never had
+// the lock, a second client would get the resource while the first one's lease is valid. So the node is quarantined.
 func TestNodeWhoseClockJumpedIsQuarantined(t *testing.T) {
 	for _, by := range []time.Duration{time.Hour, -time.Hour, 300 * time.Millisecond} {
 		clockCluster(t, 3, func(t *testing.T, l *locker, models []*nodetest.Model, j *jumps) { //nolint:thelper // it is the test itself
@@ -138,7 +137,7 @@ func TestServerWhoseClockJumpedExpelsNoNode(t *testing.T) {
 	}
 }
 
-// A node that jumped is not taken where it is needed.
+// A node whose clock jumped is not quarantined if the quorum needs it.
 func TestQuorumIsNotGivenUpForAClock(t *testing.T) {
 	clockCluster(t, 3, func(t *testing.T, l *locker, models []*nodetest.Model, _ *jumps) { //nolint:thelper // it is the test itself
 		models[2].Restart(false)

@@ -31,14 +31,14 @@ type distant struct {
 
 var errCut = errors.New("no way to the node")
 
-// trip is the time of a message on its way, about 4 ms.
+// trip returns the time of a message in one direction, about 4 ms.
 func (n *distant) trip() time.Duration {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return time.Millisecond + time.Duration(n.rng.Int64N(int64(6*time.Millisecond)))
 }
 
-// far calls f on the node after a trip, and returns after another.
+// far calls f on the node after one trip, and returns after another.
 func (n *distant) far(f func() error) error {
 	if n.cut.Load() {
 		return errCut
@@ -135,7 +135,7 @@ func newDuel(t *testing.T, seed uint64) *duel {
 	return d
 }
 
-// run lets the servers live until the returned function.
+// run starts the servers. The function that it returns stops them.
 func (d *duel) run() (stop func()) {
 	ctx, cancel := context.WithCancel(d.Context())
 	var running sync.WaitGroup
@@ -145,7 +145,7 @@ func (d *duel) run() (stop func()) {
 	return func() { cancel(); running.Wait() }
 }
 
-// within waits until every server sees so many nodes vote.
+// within waits until every server sees n nodes vote.
 func (d *duel) within(limit time.Duration, voting int) {
 	d.Helper()
 	began := time.Now()
@@ -178,9 +178,8 @@ func (d *duel) restart(nodes ...int) {
 	}
 }
 
-// Three servers bootstrap the cluster again at the same moment, over a network that is
-// slow against their watch interval, on nodes that restarted and nodes that missed a
-// bootstrap. Whichever server wins, no wait is repeated.
+// Three servers bootstrap the cluster again at the same moment. Their network is slow compared with their watch
+// interval, and some nodes restarted while others missed a bootstrap. Whichever server wins, no wait is repeated.
 func TestFoundersThatMeet(t *testing.T) { foundersMeet(t, 1) }
 
 func TestSoakFoundersThatMeet(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
-// failing counts the calls of all nodes' membership, and has one of them fail.
+// failing counts the calls of all nodes' membership, and makes one of them fail.
 type failing struct {
 	fails  int  // the number of the call; 0 for none
 	unsent bool // the node does not get it; otherwise its reply is lost
@@ -23,7 +23,7 @@ type failing struct {
 	calls []string
 }
 
-// call makes a call of a node, or does not.
+// call makes a call of a node, or fails instead.
 func (f *failing) call(what string, send func() error) error {
 	f.mu.Lock()
 	f.calls = append(f.calls, what)
@@ -68,10 +68,9 @@ func (n flawed) Admit(ctx context.Context, a node.Admission) error {
 	return n.call("admit", func() error { return n.Model.Admit(ctx, a) })
 }
 
-// A server that says that the cluster is new does not wait for the longest TTL, whichever call
-// of its start fails. A node that was staged by a bootstrap which then fails is not empty any
-// more, so the bootstrap must not begin while a quarantine has perhaps not begun: its note
-// would come in between.
+// A server that was told that the cluster is new does not wait for the longest TTL, whichever call of its start
+// fails. A node that was staged by a failed bootstrap is no longer empty. So the bootstrap must not begin while the
+// beginning of a quarantine may be under way, whose note would come in between.
 func TestFirstStartDoesNotWait(t *testing.T) {
 	start := func(t *testing.T, f *failing) {
 		t.Helper()

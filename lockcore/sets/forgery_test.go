@@ -19,7 +19,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
-// running is a Locker over the nodes that runs until the test ends.
+// running starts a Locker over the nodes, which runs until the test ends.
 func running(tb testing.TB, cfg sets.Config, nodes []node.Node) *locker {
 	tb.Helper()
 	l, err := newLocker(cfg, nodes)
@@ -102,7 +102,7 @@ func (f *forgery) refused(tb testing.TB, id string) {
 	}
 }
 
-// sound: the next tokens are within a minute's worth of the clock, and what is held stays so.
+// sound checks that the next tokens are within a minute of the clock, and that the live leases are still held.
 func (f *forgery) sound(tb testing.TB) {
 	tb.Helper()
 	for _, resource := range []string{"free", "never used"} {
@@ -121,7 +121,7 @@ func (f *forgery) sound(tb testing.TB) {
 	}
 }
 
-// edited makes another id of a real one.
+// edited makes another id from a real one.
 func (f *forgery) edited(which, how uint8, at uint16, with []byte) string {
 	all := append(slices.Clone(f.ids), f.others...)
 	raw, _ := base64.RawURLEncoding.DecodeString(all[int(which)%len(all)])
@@ -142,7 +142,7 @@ func (f *forgery) edited(which, how uint8, at uint16, with []byte) string {
 	return base64.RawURLEncoding.EncodeToString(raw)
 }
 
-// FuzzForgedLeaseIDs edits ids every which way: none is taken, and none moves anything.
+// FuzzForgedLeaseIDs edits ids in all ways: no edited id is accepted, and none changes anything.
 func FuzzForgedLeaseIDs(f *testing.F) {
 	long := binary.AppendUvarint(nil, uint64(fencing.MaxToken))
 	for how := range uint8(5) {

@@ -9,9 +9,9 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// A request under an idempotency key is repeated at other servers while it still waits at
-// the first: its client has heard nothing from there. Whichever is granted, its response may
-// be lost, and the others find the lease at once: it would be idle until they next ask.
+// A request under an idempotency key is repeated at other servers while it still waits at the first, because its
+// client has heard nothing from there. Whichever of them is granted, its response may be lost. The others find the
+// lease at once; otherwise it would be idle until they ask again.
 func TestAKeyThatWaitsAtTwoServers(t *testing.T) {
 	requests := map[string]lockcore.Request{
 		"one resource":      {Resource: "r"},

@@ -9,11 +9,10 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// Node 1 counts ahead. The first request of a key has its vote and that of node 2, so it asks
-// node 2, and node 3 later, to confirm the larger of the two. Before that arrives the key's
-// next request, at another server, finds the lock on nodes 2 and 3, which share the smaller
-// one, and is granted that. The confirm must not give the lock that it counts on a larger
-// grant: the lease could not be extended or released, and would stay for its TTL.
+// Node 1 counts ahead. The first request of a key has the votes of nodes 1 and 2, so it asks node 2 (and node 3
+// later) to confirm the larger of the two grants. Before that arrives, the key's next request, at another server,
+// finds the lock on nodes 2 and 3, which share the smaller grant, and is granted that. The confirm must not give this
+// lock a larger grant: the lease could then not be extended or released, and would stay for its TTL.
 func TestConfirmLeavesWhatTheNextRequestFound(t *testing.T) {
 	t.Parallel()
 	for _, after := range []string{"extend", "release"} {

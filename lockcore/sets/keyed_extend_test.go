@@ -9,10 +9,9 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// A lease under a key stands on nodes 1 and 2. A retry reaches node 3 alone, and fails.
-// Before its vote is retracted, an extend of the lease counts that vote, and misses node 2.
-// The retraction must not free the node on which the lease counts: nodes 2 and 3 would grant
-// what the holder of the lease has still.
+// A lease under a key is on nodes 1 and 2. A retry reaches only node 3, and fails. Before its vote is retracted, an
+// extend of the lease counts that vote, and misses node 2. The retraction must not free node 3, on which the lease
+// counts: nodes 2 and 3 would grant what the holder still has.
 func TestRetractionLeavesWhatAnExtendCountsOn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -46,10 +45,9 @@ func TestRetractionLeavesWhatAnExtendCountsOn(t *testing.T) {
 	})
 }
 
-// A lease under a key is released, and its release reaches node 1 late. The next lease under
-// the key stands on nodes 2 and 3. Its extend counts the old lock on node 1, and misses
-// node 3. The release must not free node 1: nodes 1 and 3 would grant what the holder of the
-// next lease has still.
+// A lease under a key is released, and the release reaches node 1 late. The next lease under the key is on nodes 2
+// and 3. Its extend counts the old lock on node 1, and misses node 3. The release must not free node 1: nodes 1 and 3
+// would grant what the holder of the next lease still has.
 func TestReleaseLeavesWhatTheNextLeaseExtended(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

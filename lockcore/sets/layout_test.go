@@ -28,8 +28,8 @@ func (a *atlas) bothGrant(one, other *lone) (n int) {
 	return n
 }
 
-// A server of {a} opened a; one of {a,b} finds b empty. If it opened b, it would grant there
-// what the other grants on a.
+// A server with the list {a} opened a. A server with {a,b} finds b empty. If it opened b, it would grant resources
+// there that the other server grants on a.
 func TestNewSetOfAnotherListStaysShut(t *testing.T) {
 	t.Parallel()
 	withSets(t, 2, "a", func(a *atlas) {
@@ -44,8 +44,8 @@ func TestNewSetOfAnotherListStaysShut(t *testing.T) {
 	})
 }
 
-// A server of {a,b} has bootstrapped b, and cannot reach a, which one of {a} bootstraps. So b
-// must stay shut until a has shown the list.
+// A server with the list {a,b} has bootstrapped b, and cannot reach a, which a server with {a} bootstraps. So b must
+// stay shut until a has shown the list.
 func TestSetWaitsForTheOthersToShowTheList(t *testing.T) {
 	t.Parallel()
 	withSets(t, 2, "", func(a *atlas) {
@@ -102,8 +102,8 @@ func TestSetsOpenTogether(t *testing.T) {
 	})
 }
 
-// Set b of {a,b} lost its data. A server of {b,c} that has seen b before bootstraps neither, and
-// those of {a,b} open b again, although the other set is enough to know the list from.
+// Set b of {a,b} lost its data. A server with the list {b,c} that has seen b before bootstraps neither of its sets.
+// The servers with {a,b} open b again, and know the list from the other set alone.
 func TestServerOfAnotherListBootstrapsNothing(t *testing.T) {
 	t.Parallel()
 	withSets(t, 3, "ab", func(a *atlas) {

@@ -14,7 +14,7 @@ import (
 // readable is what a caller may see in these tests.
 func readable(resource string) bool { return strings.HasPrefix(resource, "x/mine") }
 
-// walk gives the resources of each page, to the end.
+// walk returns the resources of each page, to the last page.
 func walk(t *testing.T, l *locker, req lockcore.ListRequest) (pages [][]string) {
 	t.Helper()
 	for {
@@ -33,9 +33,8 @@ func walk(t *testing.T, l *locker, req lockcore.ListRequest) (pages [][]string) 
 	}
 }
 
-// A caller that may see a part of a list gets the same pages, whether more is hidden
-// or not, and wherever that is. The time is virtual: a page that searches for longer than
-// listBudget is short.
+// A caller that may see a part of a list gets the same pages however many resources are hidden, and wherever they
+// are. The time is virtual: a page whose search takes longer than listBudget is short.
 func TestHiddenResourcesAreHiddenInEveryWay(t *testing.T) {
 	names := func(t *testing.T, l *locker, resources ...string) {
 		t.Helper()
@@ -73,7 +72,7 @@ func samePages(t *testing.T, alone, crowded *locker) {
 	}
 }
 
-// A cursor reveals nothing, and is worthless to other callers and for other lists.
+// A cursor reveals nothing, and does not work for other callers or other lists.
 func TestCursorsAreOpaque(t *testing.T) {
 	l := serving(t, "own", 3)
 	for _, resource := range []string{"x/a-very-long-name-to-be-seen-in-a-cursor", "x/b", "x/c"} {
@@ -109,7 +108,7 @@ func TestCursorsAreOpaque(t *testing.T) {
 	}
 }
 
-// flipped has another first letter.
+// flipped returns the text with another first letter.
 func flipped(text string) string {
 	if text[0] == 'A' {
 		return "B" + text[1:]

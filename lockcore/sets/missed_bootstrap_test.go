@@ -9,9 +9,9 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// Node 1 misses a bootstrap. A lease of the new epoch stands on nodes 2 and 3. While node 1
-// rejoins, and has been given what nodes 2 and 3 show, a release reaches nodes 1 and 2. The
-// answer of node 1 must not count: nodes 1 and 3 would extend the lease.
+// Node 1 misses a bootstrap. A lease of the new epoch is on nodes 2 and 3. While node 1 rejoins, and has been given
+// the locks that nodes 2 and 3 show, a release reaches nodes 1 and 2. The reply of node 1 must not count: nodes 1 and
+// 3 would extend the lease.
 func TestReleaseWhileANodeThatMissedABootstrapRejoins(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

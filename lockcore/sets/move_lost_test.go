@@ -73,9 +73,8 @@ func TestSetIsLostDuringAChange(t *testing.T) {
 	})
 }
 
-// The set that got the next map first loses it with all its data, while the operator that
-// gave it has still to give it to the other. Whoever takes the change back meanwhile must
-// not open the old set beside the new one.
+// The set that got the next map first loses it with all its data, before the operator has given the map to the other
+// set. A server that takes the change back meanwhile must not open the old set beside the new one.
 func TestSetWithTheNextMapIsLost(t *testing.T) {
 	t.Parallel()
 	withSets(t, 2, "a", func(a *atlas) {
@@ -149,9 +148,8 @@ func TestSetWithTheNextMapIsLost(t *testing.T) {
 	})
 }
 
-// A node cannot be reached when the next map comes, and has the moving one when servers
-// know the next one alone. They give it the map that it missed; and a set that loses its
-// data after that is bootstrapped.
+// A node cannot be reached when the next map comes, so it has the moving map when the servers know only the next one.
+// They give it the map that it missed. A set that loses its data after that is bootstrapped.
 func TestNodeThatMissedTheLastMap(t *testing.T) {
 	t.Parallel()
 	withSets(t, 2, "a", func(a *atlas) {
@@ -198,9 +196,9 @@ func TestNodeThatMissedTheLastMap(t *testing.T) {
 	})
 }
 
-// A change is made and the opposite one, and the servers know the first sets alone. An
-// operator of the first change that looked before it all, and one that names the generation
-// that was current at that time, must change nothing: all leases would be lost.
+// A change is made, and then the opposite one, and the servers know only the first sets. An operator of the first
+// change that looked before all this, or that names the generation of that time, must change nothing: all leases
+// would be lost.
 func TestChangeOfAnEarlierGeneration(t *testing.T) {
 	t.Parallel()
 	withSets(t, 2, "a", func(a *atlas) {
@@ -255,7 +253,7 @@ func TestChangeOfAnEarlierGeneration(t *testing.T) {
 	})
 }
 
-// The generation outlives the data of a node that rejoins, and of a set.
+// The generation survives the loss of the data of a node that rejoins, and of a set.
 func TestGenerationIsKept(t *testing.T) {
 	t.Parallel()
 	withSets(t, 2, "a", func(a *atlas) {

@@ -16,7 +16,7 @@ import (
 
 // The tests of rule 30, each with the run of events that goes wrong without a part of it.
 
-// Leases that are held through two sets, three and two again stay what they are.
+// The sets change from two to three and back. Leases that are held meanwhile keep their tokens and ids.
 func TestSetsAreAddedAndRemoved(t *testing.T) {
 	t.Parallel()
 	withSets(t, 3, "ab", func(a *atlas) {
@@ -85,8 +85,7 @@ func TestSetsAreAddedAndRemoved(t *testing.T) {
 	})
 }
 
-// A waiter whose resource moves gets it on its new set, as soon as it is free there; its wait
-// does not begin again.
+// A waiter whose resource moves gets it on its new set as soon as it is free there. Its wait does not begin again.
 func TestWaiterMoves(t *testing.T) {
 	t.Parallel()
 	withSets(t, 2, "a", func(a *atlas) {
@@ -138,8 +137,8 @@ func TestWaiterMoves(t *testing.T) {
 	})
 }
 
-// A request for several resources whose parts have moved is not granted. Without a key its
-// parts are free at once; under a key they stay for the key's next request.
+// A request for several resources is not granted if some parts have moved. Without a key its parts are free at once.
+// Under a key they stay for the key's next request.
 func TestPartsThatMovedAreGivenBack(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"", "key"} {
@@ -193,8 +192,7 @@ func TestPartsThatMovedAreGivenBack(t *testing.T) {
 	}
 }
 
-// A server that never got the next map, or has another one, grants nothing from the
-// first step on.
+// A server that did not get the next map, or has another one, grants nothing from the first step of the change on.
 func TestServerWithoutTheMap(t *testing.T) {
 	t.Parallel()
 	withSets(t, 3, "ab", func(a *atlas) {
@@ -223,8 +221,8 @@ func TestServerWithoutTheMap(t *testing.T) {
 	})
 }
 
-// A vote by the present map that arrives after the change began is refused, and a release
-// that does counts as no answer: it is repeated on the new set.
+// A vote by the present map that arrives after the change began is refused. A release by that map counts as if it got
+// no reply, and is repeated on the new set.
 func TestReleaseThatMeetsTheMove(t *testing.T) {
 	t.Parallel()
 	withSets(t, 2, "a", func(a *atlas) {
@@ -302,8 +300,8 @@ func TestChangeIsTakenBack(t *testing.T) {
 	})
 }
 
-// One operator has read all and pauses, another takes the change back: the first must
-// not decide.
+// One operator has read everything and pauses. Another one takes the change back. The first one must not complete it
+// afterwards.
 func TestOperatorThatPaused(t *testing.T) {
 	t.Parallel()
 	withSets(t, 2, "a", func(a *atlas) {
@@ -343,7 +341,7 @@ func TestOperatorThatPaused(t *testing.T) {
 	})
 }
 
-// A resource that comes back within the life of its lock and counter meets neither.
+// A resource moves away and back while its lock and counter still live on the first set. It meets neither of them.
 func TestResourceComesBack(t *testing.T) {
 	t.Parallel()
 	withSets(t, 2, "a", func(a *atlas) {
@@ -374,8 +372,8 @@ func TestResourceComesBack(t *testing.T) {
 	})
 }
 
-// A lease of which the nodes that can be read do not show a quorum may be live: its
-// resource is granted to no other for as long.
+// If the readable nodes do not show a quorum of a lease, the lease may still be live. Its resource is granted to no
+// other lease for as long as that.
 func TestUnreadLeaseBlocks(t *testing.T) {
 	t.Parallel()
 	withSets(t, 2, "a", func(a *atlas) {
@@ -410,8 +408,8 @@ func TestUnreadLeaseBlocks(t *testing.T) {
 	})
 }
 
-// The running servers that do not know a change are counted, and those that do not know the
-// present sets either.
+// The number of running servers that do not know a change is counted, and so is the number of those that do not know
+// the present sets.
 func TestUnawareServers(t *testing.T) {
 	t.Parallel()
 	withSets(t, 3, "ab", func(a *atlas) {
@@ -443,7 +441,7 @@ func TestUnawareServers(t *testing.T) {
 	})
 }
 
-// Each page of locks that move is written within the time of one call, all together take longer.
+// Each page of locks that move is written within the time limit of one call. All pages together take longer.
 func TestManyLocksMoveToASlowSet(t *testing.T) {
 	t.Parallel()
 	withSets(t, 2, "a", func(a *atlas) {

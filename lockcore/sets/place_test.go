@@ -12,8 +12,8 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/waitqueue"
 )
 
-// A request that waits under an idempotency key and ends without a grant has its
-// place again when it is repeated on another server, however it ended.
+// A request that waited under an idempotency key and ended without a grant has its place again when it is repeated at
+// another server, however it ended.
 func TestRepeatedWaitHasItsPlace(t *testing.T) {
 	for name, end := range map[string]func(a *arena, hangUp func()) time.Duration{
 		"broken off": func(_ *arena, hangUp func()) time.Duration { hangUp(); return time.Second },
@@ -67,8 +67,8 @@ func TestRepeatedWaitHasItsPlace(t *testing.T) {
 	}
 }
 
-// A request that comes again without a wait gives its place up: whoever is behind it does
-// not wait until the place has expired.
+// A request that comes again without a wait gives up its place. The request behind it does not wait until the place
+// expires.
 func TestRepeatWithoutWaitLeavesTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, stop := newArena(t, 3, 1)
@@ -105,8 +105,8 @@ func TestRepeatWithoutWaitLeavesTheQueue(t *testing.T) {
 	})
 }
 
-// Requests that do not wait get nothing while others are in the queue, also where a lease
-// has expired and the first of the queue is still to notice.
+// Requests that do not wait get nothing while others are in the queue, even if a lease has expired and the first
+// waiter has not noticed that yet.
 func TestNewcomersDoNotOvertake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, stop := newArena(t, 5, 3)
@@ -151,8 +151,8 @@ func TestNewcomersDoNotOvertake(t *testing.T) {
 	})
 }
 
-// A place that is forgotten is lost on every node, whatever the request asked for; but not
-// once the request has come again at another server.
+// A place that is forgotten is removed on every node, whatever the request asked for, unless the request has come
+// again at another server.
 func TestForgottenPlace(t *testing.T) {
 	for name, c := range map[string]struct {
 		asks  lockcore.Request

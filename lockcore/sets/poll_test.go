@@ -30,8 +30,8 @@ func (a *arena) poll(server int, every time.Duration, req lockcore.Request) lock
 	}
 }
 
-// A wait that is a series of requests under one key is passed by none that came
-// later, also if the lock gets free between two of them, and whatever servers they ask.
+// A wait that consists of several requests under one key is passed by no later request, even if the lock becomes free
+// between two of them, and whatever servers they reach.
 func TestPollsKeepThePlace(t *testing.T) {
 	for name, servers := range map[string]int{"one server": 1, "another server each time": 3} {
 		t.Run(name, func(t *testing.T) {
@@ -63,7 +63,7 @@ func TestPollsKeepThePlace(t *testing.T) {
 	}
 }
 
-// The same for several resources: what is taken of them stays taken between polls.
+// The same holds for several resources: the parts that a request has stay taken between its polls.
 func TestPollsKeepAPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, stop := newArena(t, 3, 2)
@@ -90,7 +90,8 @@ func TestPollsKeepAPart(t *testing.T) {
 	})
 }
 
-// A part whose request does not come again is free a moment later, not after its TTL.
+// If a request for several resources does not come again, the part that it has is free a moment later, and not only
+// after its TTL.
 func TestAbandonedPollDropsItsPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, stop := newArena(t, 3, 1)
@@ -107,10 +108,9 @@ func TestAbandonedPollDropsItsPart(t *testing.T) {
 	})
 }
 
-// A lost quorum shows in waiting requests within seconds, and they may come again:
-// where nodes are seen to be gone also in those that are not first, which ask the
-// nodes nothing while they wait, and else in the first, which asks. A short loss is
-// outlived.
+// A lost quorum ends waiting requests within seconds, and they may come again. If nodes are seen to be gone, that
+// includes requests that are not first, which ask the nodes nothing while they wait. Otherwise it ends the first one,
+// which asks. A short loss ends none.
 func TestLostQuorumEndsWaits(t *testing.T) {
 	for name, c := range map[string]struct {
 		lose    func(w *wire, lost bool)
@@ -160,8 +160,8 @@ func TestLostQuorumEndsWaits(t *testing.T) {
 	}
 }
 
-// A server that has just started does not know the cluster's secret yet, and so not the
-// place of a key. It sends the request elsewhere, and gives it no place at the end.
+// A server that has just started does not know the cluster's secret yet, and so not the place of a key. It sends the
+// request to another server, and does not give it a place at the end.
 func TestWaitBeforeTheSecretIsKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, stop := newArena(t, 3, 1)

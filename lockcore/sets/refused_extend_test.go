@@ -10,12 +10,11 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// Node 2 knows less than was given. A lease has only its lock on node 3 left, and two
-// attempts that fail have their votes on nodes 1 and 2: both refuse the lease's extend, and
-// the holder is told that it has ended. When the votes are retracted, node 2 would make the
-// lock again: the lease would be extended on nodes 2 and 3, and the release by which the
-// first extend cleans up would then free node 3. So the holder is told the same, and no more,
-// where no node answers that release.
+// Node 2 has missed some grants. A lease has only its lock on node 3 left, and two failing attempts have their votes
+// on nodes 1 and 2. Both refuse the lease's extend, and the holder is told that the lease has ended, even if no node
+// replies to the release by which that extend cleans up. When the votes are retracted, node 2 would make the lock
+// again: a later extend would succeed on nodes 2 and 3, and the release would then free node 3. So a later extend
+// must fail, too.
 func TestALeaseThatWasRefusedHasEnded(t *testing.T) {
 	t.Parallel()
 	for name, slow := range map[string][]int{"the release to node 3 is late": {3}, "the release is late everywhere": {1, 2, 3}} {

@@ -16,8 +16,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
-// eyed is a Model that one server sees late: after its next admission an observation takes
-// slower.
+// eyed is a Model that one server observes late: after the node's next admission an observation takes longer.
 type eyed struct {
 	*nodetest.Model
 	slower time.Duration
@@ -43,7 +42,7 @@ func (e *eyed) Admit(ctx context.Context, a node.Admission) error {
 	return err
 }
 
-// eyedServers are a server for each configuration, over the same three nodes.
+// eyedServers starts a server for each configuration, over the same three nodes.
 func eyedServers(t *testing.T, slower time.Duration, cfgs ...sets.Config) (servers []*locker, seen [][]*eyed, models []*nodetest.Model) {
 	t.Helper()
 	for i := range 3 {
@@ -68,8 +67,8 @@ func eyedServers(t *testing.T, slower time.Duration, cfgs ...sets.Config) (serve
 	return servers, seen, models
 }
 
-// Two nodes of three restart empty, and the cluster is bootstrapped again. What is granted
-// around that is extended and released, also before the server has observed the new nodes.
+// Two of three nodes restart empty, and the cluster is bootstrapped again. Leases that are granted around that time
+// can be extended and released, even before the server has observed the new nodes.
 func TestLeasesAroundABootstrapOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		servers, _, models := eyedServers(t, 100*time.Millisecond, sets.Config{MaxTTL: 3 * time.Second})
@@ -101,9 +100,9 @@ func TestLeasesAroundABootstrapOpen(t *testing.T) {
 	})
 }
 
-// A server has just seen all nodes when two of them lose their data, and another server
-// bootstraps them and grants a lease before it looks again. It does not say of the lease's id,
-// whose key it does not know, that there is no such lease.
+// A server has just observed all nodes when two of them lose their data. Another server bootstraps them and grants a
+// lease before the first one observes again. The first server does not know the key of that lease's id, and must not
+// say that there is no such lease.
 func TestAnIDThatIsNewerThanTheLastObservation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fast := sets.Config{MaxTTL: 100 * time.Millisecond, NodeTimeout: 10 * time.Millisecond, WatchInterval: 10 * time.Millisecond}
@@ -140,8 +139,8 @@ func TestAnIDThatIsNewerThanTheLastObservation(t *testing.T) {
 	})
 }
 
-// However often ids are asked for that no key opens, the nodes are observed ten times as often
-// as at rest, at most, and texts that are no ids ask nothing.
+// However many ids come that no key opens, the nodes are observed at most ten times as often as at rest. Texts that
+// are not ids cause no observation.
 func TestUnknownIDsHaveTheNodesObservedRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		foreign := newForeignID(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
-// crashAfter lets the server's operator install so many maps on nodes, and nothing after that.
+// crashAfter lets the server's operator install n maps on nodes, and nothing after that.
 func (s *lone) crashAfter(installs int32) {
 	var installed atomic.Int32
 	s.stopCalls(func(call string) error {
@@ -23,7 +23,7 @@ func (s *lone) crashAfter(installs int32) {
 	})
 }
 
-// pauseBefore lets the server's operator make no such call before wake is closed.
+// pauseBefore holds this call of the server's operator back until wake is closed.
 func (s *lone) pauseBefore(paused string, wake <-chan struct{}) {
 	s.stopCalls(func(call string) error {
 		if call == paused {
@@ -41,10 +41,9 @@ func (s *lone) stopCalls(before func(call string) error) {
 	}
 }
 
-// Two changes to different sets are planned from the same generation. The operator of one
-// pauses after a look, and wakes when the other's has crashed at its first set. Only one of them
-// may begin: else one set has the moving map of one change, another that of the other, and
-// neither can be completed or taken back.
+// Two changes to different sets are planned from the same generation. One operator pauses after a look, and continues
+// when the other one has crashed at its first set. Only one change may begin: otherwise one set would have the moving
+// map of one change and another set that of the other, and neither could be completed or taken back.
 func TestTwoChangesFromOneGeneration(t *testing.T) {
 	t.Parallel()
 	for _, letters := range []string{"abc", "acb", "bac", "bca", "cab", "cba"} { // the sets have an order by their nodes' names
@@ -72,8 +71,8 @@ func TestTwoChangesFromOneGeneration(t *testing.T) {
 	}
 }
 
-// A change is decided, and its operator crashes before all sets have the next map. No other
-// change may begin with those that have it: the first one could not be completed any more.
+// A change is decided, and its operator crashes before all sets have the next map. No other change may begin on the
+// sets that have it, because the first one could not be completed any more.
 func TestNoChangeBeginsBesideAnother(t *testing.T) {
 	t.Parallel()
 	for _, letters := range []string{"ab", "ba"} {
@@ -102,8 +101,8 @@ func TestNoChangeBeginsBesideAnother(t *testing.T) {
 	}
 }
 
-// An operator crashes after every number of maps that a change installs. The same command, with
-// the generation that was planned from, continues the change, and the opposite one takes it back.
+// An operator crashes after each number of maps that a change installs. The same command with the generation that was
+// planned from continues the change, and the opposite command takes it back.
 func TestAChangeGoesOnFromWhereItStopped(t *testing.T) {
 	t.Parallel()
 	const installs = 2*2*3 - 1 // the moving map and the next one, on two sets of three; the last node is not needed

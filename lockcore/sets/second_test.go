@@ -7,9 +7,8 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// All sets are replaced, again and again, and the secret is rotated in between. Every lease lives
-// on: also one from before the first change, and one of a server that had just started, which
-// seals by an earlier secret.
+// All sets are replaced again and again, and the secret is rotated in between. Every lease survives, even one from
+// before the first change, and one of a server that had just started and seals by an earlier secret.
 func TestLeasesInASecondReplacement(t *testing.T) {
 	t.Parallel()
 	withSets(t, 4, "a", func(a *atlas) {
@@ -35,8 +34,8 @@ func TestLeasesInASecondReplacement(t *testing.T) {
 	})
 }
 
-// The server that bootstraps an added set cannot reach the one that leaves: it waits, since
-// the set must have the secrets of that one.
+// The server that bootstraps an added set cannot reach the set that leaves. It waits, because the added set must have
+// the secrets of the leaving one.
 func TestAnAddedSetWaitsForTheSecretsOfTheOneThatLeaves(t *testing.T) {
 	t.Parallel()
 	withSets(t, 2, "a", func(a *atlas) {

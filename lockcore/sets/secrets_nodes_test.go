@@ -18,7 +18,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
-// kept is what the nodes keep.
+// kept returns the secrets that the nodes keep.
 func kept(t *testing.T, models []*nodetest.Model) (secrets []node.Secrets) {
 	t.Helper()
 	for _, m := range models {
@@ -31,8 +31,8 @@ func kept(t *testing.T, models []*nodetest.Model) (secrets []node.Secrets) {
 	return secrets
 }
 
-// A node that restarts empty gets the secret back with its admission, and leases
-// live through the restart of every node, one after the other.
+// A node that restarts empty gets the secret back with its admission. Leases survive the restart of every node, one
+// after the other.
 func TestSecretOutlivesRestarts(t *testing.T) {
 	clockCluster(t, 3, func(t *testing.T, l *locker, models []*nodetest.Model, _ *jumps) { //nolint:thelper // it is the test itself
 		before := kept(t, models)
@@ -60,8 +60,7 @@ func TestSecretOutlivesRestarts(t *testing.T) {
 	})
 }
 
-// After the loss of every node the cluster has another secret, and no id from
-// before is taken.
+// After the loss of every node the cluster has another secret, and accepts no earlier lease id.
 func TestABootstrapDrawsAnotherSecret(t *testing.T) {
 	clockCluster(t, 3, func(t *testing.T, l *locker, models []*nodetest.Model, _ *jumps) { //nolint:thelper // it is the test itself
 		before := kept(t, models)
@@ -82,8 +81,8 @@ func TestABootstrapDrawsAnotherSecret(t *testing.T) {
 	})
 }
 
-// A rotation reaches a node that was unreachable, and ends no lease; the second one is
-// refused while a lease of the first secret may live.
+// A rotation reaches a node that was unreachable, and ends no lease. A second rotation is refused while a lease under
+// the first secret may be live.
 func TestRotateSecret(t *testing.T) {
 	clockCluster(t, 3, func(t *testing.T, l *locker, models []*nodetest.Model, _ *jumps) { //nolint:thelper // it is the test itself
 		ctx := t.Context()
@@ -137,8 +136,8 @@ func TestRotateSecret(t *testing.T) {
 	})
 }
 
-// A server that is out of touch with the nodes does not say of an id whose key it
-// does not know that its lease has ended: the secret may have been replaced since.
+// A server that is out of touch with the nodes does not say that a lease has ended only because it does not know the
+// key of its id: the secret may have been replaced meanwhile.
 func TestUnknownKeyWithoutAQuorum(t *testing.T) {
 	clockCluster(t, 3, func(t *testing.T, l *locker, models []*nodetest.Model, _ *jumps) { //nolint:thelper // it is the test itself
 		foreign := newForeignID(t)
@@ -157,8 +156,8 @@ func TestUnknownKeyWithoutAQuorum(t *testing.T) {
 	})
 }
 
-// A server has just started, and opens an id in the moment in which it gets its keys: first it
-// has none, and then it knows what a quorum has. The lease lives, so that is no 404.
+// A server has just started, and gets its keys at the moment when it opens an id: first it has none, and then it
+// knows those of a quorum. The lease is live, so the response must not be 404.
 func TestKeysThatComeWhileAnIDIsOpened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		keys, err := keyring.New(make([]byte, node.MinSecretBytes))
@@ -184,8 +183,7 @@ func TestKeysThatComeWhileAnIDIsOpened(t *testing.T) {
 	})
 }
 
-// A server that sees a quorum, and no secret that a quorum has, cannot say of any id that its
-// lease has ended.
+// A server that sees a quorum, but no secret that a quorum has, cannot say of any id that its lease has ended.
 func TestUnknownKeyWithoutASecret(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		foreign := newForeignID(t)
@@ -212,7 +210,7 @@ func TestUnknownKeyWithoutASecret(t *testing.T) {
 	})
 }
 
-// keeper is a Model whose link may be cut, and of which is known with what it was admitted.
+// keeper is a Model whose link may be cut. It notes what it was admitted with.
 type keeper struct {
 	*nodetest.Model
 	cut      atomic.Bool
@@ -242,7 +240,7 @@ func (k *keeper) Admit(ctx context.Context, a node.Admission) error {
 	return k.Model.Admit(ctx, a)
 }
 
-// keepers is a running cluster of them.
+// keepers is a running cluster of such nodes.
 func keepers(t *testing.T, test func(t *testing.T, l *locker, nodes []*keeper)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -258,8 +256,8 @@ func keepers(t *testing.T, test func(t *testing.T, l *locker, nodes []*keeper)) 
 	})
 }
 
-// A rejoin brings the secret with it: a node that votes without it for a moment
-// would not count for the quorum that keeps it.
+// A rejoin gives the secret to the node. If the node voted without it for a moment, it would not count for the quorum
+// that keeps the secret.
 func TestARejoinCarriesTheSecret(t *testing.T) {
 	keepers(t, func(t *testing.T, _ *locker, nodes []*keeper) { //nolint:thelper // it is the test itself
 		nodes[0].Restart(false)
@@ -272,8 +270,7 @@ func TestARejoinCarriesTheSecret(t *testing.T) {
 	})
 }
 
-// A node that was out of reach during a rotation, and stayed admitted, is given the
-// new secret by the servers.
+// A node was out of reach during a rotation, and stayed admitted. The servers give it the new secret.
 func TestARotationReachesWhoMissedIt(t *testing.T) {
 	keepers(t, func(t *testing.T, l *locker, nodes []*keeper) { //nolint:thelper // it is the test itself
 		nodes[0].cut.Store(true)
@@ -289,8 +286,8 @@ func TestARotationReachesWhoMissedIt(t *testing.T) {
 	})
 }
 
-// A rotation that fewer than a quorum took is finished by its repetition, forced or not. A
-// secret of its own would take the place of the only one that a quorum has: a node keeps two.
+// A rotation that fewer than a quorum accepted is finished when it is repeated, forced or not. If the repetition drew
+// another secret, that would replace the only one that a quorum has, because a node keeps two.
 func TestARotationThatFailedIsRepeated(t *testing.T) {
 	for _, force := range []bool{false, true} {
 		keepers(t, func(t *testing.T, l *locker, nodes []*keeper) { //nolint:thelper // it is the test itself
@@ -327,7 +324,7 @@ func TestARotationThatFailedIsRepeated(t *testing.T) {
 
 func second(_ lockcore.Lease, err error) error { return err }
 
-// newForeignID is a lease id under a secret of another cluster.
+// newForeignID makes a lease id under the secret of another cluster.
 func newForeignID(t *testing.T) string {
 	t.Helper()
 	keys, err := keyring.New(make([]byte, node.MinSecretBytes))

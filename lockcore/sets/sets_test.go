@@ -11,7 +11,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/nodetest"
 )
 
-// several are nodes that nobody asks.
+// several returns nodes that are never asked.
 func several(n int) []node.Node {
 	nodes := make([]node.Node, n)
 	for i := range nodes {
@@ -57,7 +57,7 @@ func TestListPlace(t *testing.T) {
 	}
 }
 
-// ofSizes are sets of so many nodes each.
+// ofSizes returns sets with these numbers of nodes.
 func ofSizes(t *testing.T, sizes ...int) (all []*set) {
 	t.Helper()
 	nodes, next := several(8), 0

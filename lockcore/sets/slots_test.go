@@ -17,12 +17,12 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// slotsOf asks for one of n slots of "jobs".
+// slotsOf is a request for one of n slots of "jobs".
 func slotsOf(n int) lockcore.Request {
 	return lockcore.Request{Resource: "jobs", Slots: n, TTL: time.Minute}
 }
 
-// underKey is the request under an idempotency key.
+// underKey returns the request with an idempotency key.
 func underKey(key string, req lockcore.Request) lockcore.Request {
 	req.IdempotencyKey = key
 	return req
@@ -46,7 +46,7 @@ func inArena(t *testing.T, nodes, servers int, test func(*arena)) {
 	})
 }
 
-// As many requests as there are slots get one each, with a name and a token of its own.
+// As many requests as there are slots get one slot each, with a name and a token of its own.
 func TestSlots(t *testing.T) {
 	inArena(t, 5, 2, func(a *arena) {
 		var leases []lockcore.Lease
@@ -73,8 +73,8 @@ func TestSlots(t *testing.T) {
 	})
 }
 
-// Whatever slots are freed, the requests that wait get them in the order of arrival, over
-// all servers, also when several are freed at once.
+// Whichever slots become free, the waiting requests get them in the order of arrival, over all servers, even if
+// several become free at once.
 func TestSlotsAreFirstComeFirstServed(t *testing.T) {
 	inArena(t, 3, 2, func(a *arena) {
 		var held []lockcore.Lease
@@ -112,7 +112,7 @@ func TestSlotsAreFirstComeFirstServed(t *testing.T) {
 	})
 }
 
-// A wait that has a slot is in no other queue any more, at once: also under a key.
+// A request that gets a slot leaves the queues of the other slots at once, also under a key.
 func TestSlotsLeaveTheOtherQueues(t *testing.T) {
 	inArena(t, 3, 1, func(a *arena) {
 		one, two := a.must(a.servers[0], slotsOf(2)), a.must(a.servers[0], slotsOf(2))
@@ -131,8 +131,8 @@ func TestSlotsLeaveTheOtherQueues(t *testing.T) {
 	})
 }
 
-// A request under a key finds its own slot, whatever others are free meanwhile: two slots
-// for one key would be one too many for the rest (rule 29).
+// A retry under a key finds the slot that the key has, whichever other slots are free meanwhile. If it got a second
+// slot, one slot too many would be taken from the other callers (rule 29).
 func TestKeyFindsItsSlot(t *testing.T) {
 	inArena(t, 5, 3, func(a *arena) {
 		var others []lockcore.Lease
@@ -158,7 +158,7 @@ func TestKeyFindsItsSlot(t *testing.T) {
 	})
 }
 
-// A request that comes again and does not wait gives its places up, in every queue.
+// A request that comes again without a wait gives up its places in the queues of all slots.
 func TestSlotsPlacesAreGivenUp(t *testing.T) {
 	inArena(t, 3, 1, func(a *arena) {
 		one, two := a.must(a.servers[0], slotsOf(2)), a.must(a.servers[0], slotsOf(2))
@@ -178,7 +178,7 @@ func TestSlotsPlacesAreGivenUp(t *testing.T) {
 	})
 }
 
-// Requests under one key at the same time, through several servers, get one slot.
+// Requests that come under one key at the same time, through several servers, get one slot.
 func TestKeyGetsOneSlot(t *testing.T) {
 	for seed := range 20 {
 		inArena(t, 5, 3, func(a *arena) {
@@ -206,8 +206,8 @@ func TestKeyGetsOneSlot(t *testing.T) {
 	}
 }
 
-// Of two waits under one key, through two servers, one gets a slot, and the other finds it:
-// what a node refuses to it meanwhile, since the key has another slot, is not final.
+// Of two waits under one key, through two servers, one gets a slot, and the other finds it. Meanwhile nodes refuse
+// the second wait because the key has another slot; that refusal is not final.
 func TestKeyWaitsTwice(t *testing.T) {
 	for i := range 10 {
 		inArena(t, 5, 2, func(a *arena) {
@@ -233,7 +233,7 @@ func TestKeyWaitsTwice(t *testing.T) {
 	}
 }
 
-// heldSlots are the slots of "jobs" that are held.
+// heldSlots returns the slots of "jobs" that are held.
 func (a *arena) heldSlots(n int) (held []string) {
 	a.Helper()
 	for _, name := range lockcore.SlotNames("jobs", n) {
@@ -248,7 +248,7 @@ func (a *arena) heldSlots(n int) (held []string) {
 	return held
 }
 
-// A request that wants fewer slots waits for these alone, and does not block others.
+// A request for fewer slots waits only for these slots, and does not block requests for more.
 func TestSlotsOfAnotherNumber(t *testing.T) {
 	inArena(t, 3, 1, func(a *arena) {
 		first := a.must(a.servers[0], slotsOf(1))
@@ -269,7 +269,7 @@ func TestSlotsOfAnotherNumber(t *testing.T) {
 	})
 }
 
-// A wait that ends leaves no queue blocked: by its time, and by its caller.
+// A wait that ends, because its time is over or its caller gives up, leaves no queue blocked.
 func TestSlotsWaitEnds(t *testing.T) {
 	inArena(t, 3, 1, func(a *arena) {
 		one, two := a.must(a.servers[0], slotsOf(2)), a.must(a.servers[0], slotsOf(2))
@@ -296,7 +296,7 @@ func TestSlotsWaitEnds(t *testing.T) {
 	})
 }
 
-// A wait outlives a quorum that is lost for a moment, also one that begins meanwhile.
+// A wait survives the loss of a quorum for a moment, even if the wait begins during the loss.
 func TestSlotsOutliveALostQuorum(t *testing.T) {
 	inArena(t, 3, 1, func(a *arena) {
 		a.cut(true, 1, 2)
@@ -323,8 +323,8 @@ func TestSlotsThatAreRefused(t *testing.T) {
 	})
 }
 
-// Never more leases than slots, never two of one slot, and tokens that rise slot by slot:
-// with requests that are broken off, leases that expire, and nodes that are cut off.
+// There are never more leases than slots, never two leases of one slot, and the tokens of each slot rise: with
+// requests that are broken off, leases that expire, and nodes that are cut off.
 func TestSlotsUnderFaults(t *testing.T) { slotsUnderFaults(t, 0, 8, 5) }
 
 func TestSoakSlotsUnderFaults(t *testing.T) {
@@ -390,7 +390,7 @@ func slotsUnderFaults(t *testing.T, seed uint64, clients, requests int) {
 	})
 }
 
-// Names that only look like a slot's are names as any other.
+// A resource whose name only looks like a slot's is an ordinary resource.
 func TestSlotNames(t *testing.T) {
 	for name, want := range map[string]string{
 		"jobs#slot1": "jobs", "jobs#slot32": "jobs", "jobs#slot33": "jobs#slot33", "jobs#slot0": "jobs#slot0",
@@ -402,8 +402,8 @@ func TestSlotNames(t *testing.T) {
 	}
 }
 
-// Readers take a slot each, a writer all of them: neither starves, and no two wait for
-// each other (docs/adr/0004-no-shared-leases.md).
+// Each reader takes one slot, and a writer takes all of them. Neither starves, and no two wait for each other
+// (docs/adr/0004-no-shared-leases.md).
 func TestWriterTakesAllSlots(t *testing.T) {
 	inArena(t, 3, 2, func(a *arena) {
 		const n = 4

@@ -10,9 +10,9 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock"
 )
 
-// Requests that wait are seen to lack a quorum while they wait, and not only when
-// they give up minutes later: also where the first of them rests because it found the
-// resource held, and where every node is there but answers too late.
+// The metric shows that waiting requests lack a quorum while they wait, and not only when they give up minutes later.
+// That holds if the first of them rests because it found the resource held, and if every node is up but replies too
+// late.
 func TestWaitersWithoutQuorum(t *testing.T) {
 	for name, c := range map[string]struct {
 		held, ready bool
@@ -92,8 +92,8 @@ func wantWaiting(t *testing.T, when string, l *locker, want redlock.Waiting) {
 	}
 }
 
-// A request that may wait asks for a free resource without a ticket, and has one only once
-// it has to wait. A request behind it at the same server has one from the start.
+// A request that may wait asks for a free resource without a ticket, and gets one only when it has to wait. A request
+// behind it at the same server has a ticket from the start.
 func TestAFreeResourceNeedsNoTicket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, stop := newArena(t, 3, 1)

@@ -9,7 +9,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// waiting starts a request and returns the channel on which its grant's time comes.
+// waiting starts a request. It returns the channel on which the time of its grant comes.
 func (a *arena) waiting(l *locker, req lockcore.Request) <-chan time.Time {
 	a.Helper()
 	granted := make(chan time.Time, 1)
@@ -30,9 +30,9 @@ func (a *arena) polled(l *locker, req lockcore.Request) {
 	}
 }
 
-// A request polls at one server, which keeps its place for two seconds, and gets its lease at another
-// one. Whoever waits behind the place that is kept gets the resource when that lease ends, however it
-// ends, and not when the place is given up.
+// A request polls at one server, which keeps its place for two seconds, and gets its lease at another server. A
+// waiter behind the kept place gets the resource when that lease ends, however it ends, and not only when the place
+// is given up.
 func TestAPollThatMovesHoldsNobodyUp(t *testing.T) {
 	for name, end := range map[string]func(*arena, lockcore.Lease) time.Time{
 		"released where the place is kept": func(a *arena, lease lockcore.Lease) time.Time {
@@ -69,7 +69,7 @@ func TestAPollThatMovesHoldsNobodyUp(t *testing.T) {
 	}
 }
 
-// waitingBehind makes a poll at the first server, behind which another request waits there.
+// waitingBehind makes a poll at the first server, and another request that waits behind it there.
 func (a *arena) waitingBehind(poll lockcore.Request) (next <-chan time.Time) {
 	a.Helper()
 	ended := make(chan struct{})
@@ -80,8 +80,8 @@ func (a *arena) waitingBehind(poll lockcore.Request) (next <-chan time.Time) {
 	return next
 }
 
-// A place that is kept after a poll is still worth something: while its request is away for less than
-// two seconds nobody passes it, and whoever waits behind it gets the resource once it is given up.
+// A place that is kept after a poll counts: while its request is away for less than two seconds, no other request
+// passes it. When the place is given up, the waiter behind it gets the resource.
 func TestAPlaceThatIsKeptIsNotPassed(t *testing.T) {
 	for name, comesAgain := range map[string]bool{"its request comes again": true, "it does not": false} {
 		t.Run(name, func(t *testing.T) {

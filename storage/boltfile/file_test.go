@@ -133,7 +133,7 @@ func TestSoundFilesAreAccepted(t *testing.T) {
 	}
 }
 
-// damage is one way to damage a file.
+// damage is one way to change a file.
 type damage struct {
 	name string
 	do   func(raw []byte) []byte
@@ -183,13 +183,13 @@ func damages(raw []byte) (all []damage) {
 // childVariable makes the test program the child of TestDamage.
 const childVariable = "BOLTFILE_TEST_CHILD"
 
-// lastDamage ends the name of the file in which the child says what it tries, for the
-// case that it is killed. What it prints is errors alone, and the first ones say most.
+// lastDamage is the end of the name of the file in which the child notes what it tries, in case it is killed. Its
+// output has only errors, of which the first say most.
 const lastDamage = ".damage"
 
-// TestDamage damages a file in many ways, in a process of its own, since a
-// fault would end it. Each time the file is refused with a DamagedError, or
-// everything in it is as it was, or what is not shows in its seal.
+// TestDamage damages a file in many ways, in a separate process, because a fault would end the process. Each time one
+// of three things holds: the file is refused with a DamagedError, everything in it is as it was, or the seal shows
+// the difference.
 func TestDamage(t *testing.T) {
 	if path := os.Getenv(childVariable); path != "" {
 		damageAll(t, path)
@@ -241,7 +241,7 @@ func damageAll(t *testing.T, path string) {
 	}
 }
 
-// use opens a damaged file and reports whether it was accepted.
+// use opens a damaged file, and reports whether it was accepted.
 func use(t *testing.T, name, path string, entries int) bool {
 	t.Helper()
 	file, err := boltfile.Open(path, boltfile.Options{Timeout: time.Second})
@@ -277,9 +277,9 @@ func use(t *testing.T, name, path string, entries int) bool {
 	return true
 }
 
-// TestAWrongSeparator: bbolt finds the page that it has written in the page above by the
-// first key that the old one had. Where another is there, it keeps both pages: what is
-// written then damages the file. So it is refused before, though the keys are in order.
+// TestAWrongSeparator: when bbolt rewrites a page, it finds its entry in the page above by the first key of the old
+// page. If another key is there, bbolt keeps both pages, and the next write damages the file. So such a file is
+// refused, although its keys are in order.
 func TestAWrongSeparator(t *testing.T) {
 	path, _ := newFile(t)
 	raw, err := os.ReadFile(path)
@@ -319,7 +319,7 @@ func TestAWrongSeparator(t *testing.T) {
 	}
 }
 
-// TestCutWhileOpen cuts the file between two transactions and in one.
+// TestCutWhileOpen cuts the file between two transactions, and during one.
 func TestCutWhileOpen(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("Windows does not cut a file that is mapped")
@@ -364,8 +364,8 @@ func TestCutWhileOpen(t *testing.T) {
 	}
 }
 
-// TestCutWhileWriting: bbolt loses its own lock when a rollback faults, and
-// nobody may wait for it.
+// TestCutWhileWriting: bbolt does not unlock its own lock when a rollback faults. No later caller may wait for that
+// lock.
 func TestCutWhileWriting(t *testing.T) {
 	path, _ := newFile(t)
 	file := mustOpen(t, path)
@@ -389,7 +389,8 @@ func wantDamage(t *testing.T, err error) {
 	}
 }
 
-// TestNoSyncNoMore: after an error of the disk what it holds is unknown.
+// TestNoSyncNoMore: after an error of the disk its content is unknown, so the file is used no more, not even for
+// reads.
 func TestNoSyncNoMore(t *testing.T) {
 	path, _ := newFile(t)
 	file := mustOpen(t, path)
@@ -401,7 +402,7 @@ func TestNoSyncNoMore(t *testing.T) {
 	}
 }
 
-// TestOtherErrorsAndPanicsPass: only the file's own are damage.
+// TestOtherErrorsAndPanicsPass: only errors and panics of the file itself count as damage.
 func TestOtherErrorsAndPanicsPass(t *testing.T) {
 	path, entries := newFile(t)
 	file := mustOpen(t, path)
@@ -480,8 +481,8 @@ func BenchmarkCheck(b *testing.B) {
 	}
 }
 
-// TestEmptiedPage: a leaf of one entry whose count becomes 0 has lost it, and
-// nothing else about the file is wrong.
+// TestEmptiedPage: if the count of a leaf with one entry becomes 0, the entry is lost, and nothing else in the file
+// is wrong.
 func TestEmptiedPage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "test.db")
 	file := mustOpen(t, path)

@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// Every commit is synced. No kill of a process would show that one is not: the kernel has what
-// was written.
+// Every commit is synced. A kill of the process would not show a missing sync, because the kernel still has the data.
 func TestCommitsAreSynced(t *testing.T) {
 	f, err := Open(filepath.Join(t.TempDir(), "file"), Options{})
 	if err != nil {

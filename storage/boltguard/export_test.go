@@ -1,7 +1,6 @@
 package boltguard
 
-// Waiting is how many operations wait for the next commit, and whether another
-// commit is under way.
+// Waiting returns how many operations wait for the next commit, and whether another commit is under way.
 func (g *Guard) Waiting() (n int, committing bool) {
 	g.commits.mu.Lock()
 	defer g.commits.mu.Unlock()

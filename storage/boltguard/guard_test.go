@@ -95,8 +95,8 @@ func TestSharesTheFile(t *testing.T) {
 	}
 }
 
-// TestChangedEntries: whatever is changed in an entry shows at the next start,
-// and an open guard does not answer with it.
+// TestChangedEntries: every change of an entry is noticed at the next start, and an open guard never returns the
+// changed entry.
 func TestChangedEntries(t *testing.T) {
 	for _, bucket := range []string{"guard_states", "guard_values", "guard_history", "guard_meta"} {
 		t.Run(bucket, func(t *testing.T) {
@@ -178,9 +178,8 @@ func TestCloseWaitsAndRefuses(t *testing.T) {
 	}
 }
 
-// TestNobodyWaitsForAFrozenFile holds the file's one writing transaction: a
-// caller with a time limit gets its context's error, and an operation whose
-// caller has gone does nothing later.
+// TestNobodyWaitsForAFrozenFile holds the only writing transaction of the file. A caller with a time limit gets its
+// context's error, and the operation of a caller that has gone does not take effect later.
 func TestNobodyWaitsForAFrozenFile(t *testing.T) {
 	db := openFile(t, filepath.Join(t.TempDir(), "test.db"))
 	g := openGuard(t, db)

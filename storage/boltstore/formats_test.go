@@ -13,7 +13,7 @@ import (
 	"github.com/fencelock/fencelock/storage/boltfile"
 )
 
-// The rows are those of every replica.
+// The rows have the format that every replica writes.
 func TestStoredRows(t *testing.T) {
 	nodetest.Rows(t, "../../lockcore/replica/testdata/rows", false, func(t *testing.T) replica.Store {
 		t.Helper()
@@ -21,8 +21,8 @@ func TestStoredRows(t *testing.T) {
 	})
 }
 
-// What is around a row in the file is as the version before wrote it. (That a file of the
-// version before is read is tested in cmd/fencelock.)
+// What surrounds a row in the file is as the previous version wrote it. (cmd/fencelock tests that a file of the
+// previous version is read.)
 func TestStoredFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "node.db")
 	fileOf(t, path, "LIFE")

@@ -72,7 +72,7 @@ func (n *testNode) join(tb testing.TB) {
 	}
 }
 
-// reincarnate makes the file another one, which a restart does not.
+// reincarnate gives the file another incarnation, which a restart does not do.
 func (n *testNode) reincarnate() { n.file.incarnation += "'" }
 
 func (n *testNode) wipe(tb testing.TB) func() {
@@ -194,8 +194,8 @@ func TestReopening(t *testing.T) {
 	wantLeft(t, n.ask(t, read("a")), testTTL)
 }
 
-// A file that was deleted does not start again at the tokens of the old one, even if
-// the clock is set back, by less than the time that the file was away.
+// After its file was deleted, a node does not start again at the tokens of the old file, even if the clock was set
+// back by less than the time for which the file was missing.
 func TestADeletedFile(t *testing.T) {
 	clock := newTestClock()
 	path := filepath.Join(t.TempDir(), "node.db")
@@ -214,7 +214,7 @@ func TestADeletedFile(t *testing.T) {
 	}
 }
 
-// What is answered is in the file: a copy of it, as a kill leaves one, knows it.
+// When an operation has got its reply, its effect is in the file: a copy of the file, such as a kill leaves, has it.
 func TestWhatIsAnsweredIsInTheFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "node.db")
@@ -285,7 +285,7 @@ func TestABrokenRowIsAFailure(t *testing.T) {
 	}
 }
 
-// rows counts what the file holds, the node's record left out.
+// rows counts the rows in the file, without the node's record.
 func (n *testNode) rows(tb testing.TB) (count int) {
 	tb.Helper()
 	err := n.file.db.View(func(tx *bbolt.Tx) error {
@@ -311,7 +311,7 @@ func awaitRows(t *testing.T, n *testNode, want int) {
 	})
 }
 
-// What fill leaves for each lock: lock, counter, key, and two for its queue.
+// perLock is the number of rows that fill makes for each lock: lock, counter, key, and two for its queue.
 const (
 	perLock  = 5
 	perQueue = 2

@@ -34,7 +34,7 @@ type file struct {
 	opts Options
 }
 
-// openFile opens a store. Without a sync, since these tests do not pull the plug.
+// openFile opens a store that does not sync, because these tests do not cut the power.
 func openFile(tb testing.TB, path string, opts Options) *file {
 	tb.Helper()
 	f := &file{path: path, opts: opts}
@@ -54,7 +54,7 @@ func (f *file) open(tb testing.TB) {
 	}
 }
 
-// shut closes store and file; twice does no harm.
+// shut closes the store and the file. It may be called twice.
 func (f *file) shut(tb testing.TB) {
 	tb.Helper()
 	if err := f.Close(); err != nil {
@@ -118,7 +118,7 @@ func TestChangedFile(t *testing.T) {
 	}
 }
 
-// meeting is a file in which something happens just before the next transaction that writes.
+// meeting is a file that runs a function just before the next transaction that writes.
 type meeting struct {
 	File
 	before func()
@@ -132,7 +132,7 @@ func (m *meeting) Update(write func(*bbolt.Tx) error) error {
 	return m.File.Update(write)
 }
 
-// A row that is written again after the sweeper found that its time has passed stays.
+// The sweeper finds that the time of a row has passed, and then the row is written again. It stays.
 func TestTheSweeperLeavesWhatWasWrittenAgain(t *testing.T) {
 	clock := newTestClock()
 	f := openFile(t, filepath.Join(t.TempDir(), "store.db"), Options{clock: clock.clock(), sweep: sweeping{page: 10, pause: time.Hour, rest: time.Hour}})

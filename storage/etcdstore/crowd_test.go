@@ -15,7 +15,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/replica"
 )
 
-// usage is what the prefix takes of etcd.
+// usage is the space that the prefix takes in etcd.
 type usage struct {
 	keys, leases int64
 	size, inUse  int64 // of the database, in bytes
@@ -39,8 +39,8 @@ func usageOf(t *testing.T, s *Store) (u usage, err error) {
 	return usage{keys.Count, int64(len(leases.Leases)), status.DbSize, status.DbSizeInUse, keys.Header.Revision}, nil
 }
 
-// What 100,000 leases and 10,000 waiters on 100 resources take, and that little of it
-// stays when they have ended, and etcd has compacted its history.
+// TestSoakManyLeases measures the space of 100,000 leases and 10,000 waiters on 100 resources. Little of it stays
+// when they have ended and etcd has compacted its history.
 func TestSoakManyLeases(t *testing.T) {
 	testenv.Soak(t, "what 100,000 leases cost in etcd, and leave behind")
 	etcd := testenv.StartEtcd(t, 1, testenv.EtcdOptions{})

@@ -42,8 +42,8 @@ func TestURLs(t *testing.T) {
 	}
 }
 
-// The clock continues, for a server that starts later, and after its lease was revoked
-// nothing is older than it is.
+// The clock continues for a server that starts later. After the clock's lease in etcd was revoked, no row seems older
+// than it is.
 func TestTheClock(t *testing.T) {
 	t.Parallel()
 	url := testenv.EtcdURL(t)
@@ -91,8 +91,8 @@ func TestTheClock(t *testing.T) {
 	}
 }
 
-// etcd's limit of a request is kept: up to it a transaction is one, above it is refused
-// and nothing is written.
+// etcd limits the size of a request. A transaction up to that size is one request; a larger one is refused, and
+// nothing is written.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, testenv.EtcdURL(t))
@@ -119,7 +119,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// The log is cleaned: it stays about twice as large as the rows, and what lives stays.
+// The log is cleaned: it stays about twice as large as the rows, and live rows stay in it.
 func TestTheLogIsCleaned(t *testing.T) {
 	t.Parallel()
 	url := testenv.EtcdURL(t)

@@ -25,8 +25,8 @@ func (l *loading) Follow(ctx context.Context, m *optimistic.Mirror) error {
 	return l.service.Follow(ctx, m)
 }
 
-// A server whose member is frozen follows what others commit at the next member, also
-// where other watches share its client: it does not load all rows for each commit.
+// A server whose member is frozen follows the others' commits at the next member, even if other watches share its
+// client. It does not load all rows again for each commit.
 func TestTheWatchLeavesAFrozenMember(t *testing.T) {
 	t.Parallel()
 	etcd := testenv.StartEtcd(t, 3, testenv.EtcdOptions{})

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// An etcd without TLS hangs up on one that speaks TLS, with what it has not read: as often as not
-// the reset overtakes its response, so nothing but that is seen.
+// An etcd without TLS hangs up on a client that uses TLS, with data unread. As often as not the reset overtakes its
+// response, so the client sees only the reset.
 func TestHintOfAReset(t *testing.T) {
 	t.Parallel()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")

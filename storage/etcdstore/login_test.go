@@ -23,8 +23,8 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// withUsers turns authentication on, with the user locks, who has a prefix. It returns the
-// URL for it, and a client of root.
+// withUsers turns authentication on, with a user called locks who has a prefix. It returns the URL for that user, and
+// a client of root.
 func withUsers(t *testing.T, etcd *testenv.Etcd) (url string, root *clientv3.Client) {
 	t.Helper()
 	plain := etcd.URL("locks")
@@ -57,7 +57,7 @@ func withUsers(t *testing.T, etcd *testenv.Etcd) (url string, root *clientv3.Cli
 	return strings.Replace(plain, "://", "://locks:secret@", 1), connect("root", "right")
 }
 
-// logins is how many etcd has begun since it was started.
+// logins returns how many logins etcd has begun since it was started.
 func logins(t *testing.T, etcd *testenv.Etcd, store *Store) (n int) {
 	t.Helper()
 	scheme, client := "http://", &http.Client{}
@@ -81,7 +81,7 @@ func logins(t *testing.T, etcd *testenv.Etcd, store *Store) (n int) {
 	return n
 }
 
-// serve has each store commit until it succeeds, from several goroutines, as a server does.
+// serve lets each store commit until it succeeds, from several goroutines, as a server does.
 func serve(t *testing.T, stores []*Store) {
 	t.Helper()
 	var all sync.WaitGroup
@@ -95,8 +95,8 @@ func serve(t *testing.T, stores []*Store) {
 	all.Wait()
 }
 
-// Where etcd does not know the tokens any more, each server logs in once, and not for each
-// request: a login costs etcd a tenth of a second of a core.
+// When etcd no longer knows the tokens, each server logs in once, and not for each request: a login costs etcd a
+// tenth of a second of a core.
 func TestLogins(t *testing.T) {
 	t.Parallel()
 	for name, options := range map[string]testenv.EtcdOptions{
@@ -151,8 +151,8 @@ func TestTokensThatExpire(t *testing.T) {
 	})
 }
 
-// A login that takes longer than a request may is not begun again: it lets the server in. It
-// is held up here, since how long etcd takes for one depends on the machine.
+// A login that takes longer than a request may take is not begun again: when it ends, the server is logged in. The
+// test delays the login, because the time that etcd takes for one depends on the machine.
 func TestLoginsThatTakeLong(t *testing.T) {
 	t.Parallel()
 	etcd := testenv.StartEtcd(t, 1, testenv.EtcdOptions{})
@@ -194,8 +194,8 @@ func TestLoginsThatTakeLong(t *testing.T) {
 	}
 }
 
-// A password that is wrong is said, tried again ever more slowly, and right again at once
-// when it is.
+// A wrong password is reported, and tried again with longer and longer pauses. When it is corrected, it is used at
+// once.
 func TestAPasswordThatIsChanged(t *testing.T) {
 	t.Parallel()
 	etcd := testenv.StartEtcd(t, 1, testenv.EtcdOptions{})
@@ -217,7 +217,7 @@ func TestAPasswordThatIsChanged(t *testing.T) {
 	serve(t, []*Store{s})
 }
 
-// A login outlives who waits for it, and a token that is refused is asked for once.
+// A login continues when the request that waits for it ends, and a refused token causes one login.
 func TestOneLogin(t *testing.T) {
 	t.Parallel()
 	begun, answer := make(chan bool, 10), make(chan string)
@@ -255,7 +255,7 @@ func TestOneLogin(t *testing.T) {
 	}
 }
 
-// jwt is the option of an etcd that gives out JSON web tokens.
+// jwt is the option of an etcd that issues JSON web tokens.
 func jwt(t *testing.T, ttl time.Duration) string {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)

@@ -10,8 +10,8 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// A member that refused connections is used again within a second after it accepts them,
-// however long it refused: the pauses between attempts do not grow with the outage.
+// A member that refused connections is used again within a second after it accepts them, however long it refused: the
+// pauses between attempts do not grow.
 func TestAnOutageIsOverWhenItIsOver(t *testing.T) {
 	for _, outage := range []time.Duration{100 * time.Millisecond, 6 * time.Second, 30 * time.Second} {
 		t.Run(outage.String(), func(t *testing.T) {

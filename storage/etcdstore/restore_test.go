@@ -46,8 +46,8 @@ func getRow(tb testing.TB, s *Store, key string) (value string) {
 	return value
 }
 
-// A restore from a snapshot is another incarnation, for servers that ran through it and
-// for those that start afterwards, also where the cluster id stays the same.
+// A restore from a snapshot is another incarnation, for servers that ran during it and for those that start
+// afterwards, even if the cluster id stays the same.
 func TestRestore(t *testing.T) {
 	t.Parallel()
 	for name, token := range map[string]string{"the same cluster id": "", "another cluster id": "other"} {
@@ -106,7 +106,7 @@ func clusterOf(tb testing.TB, s *Store) uint64 {
 	return resp.Header.ClusterId
 }
 
-// A restart of all members loses nothing, and is no other incarnation.
+// A restart of all members loses nothing, and is not another incarnation.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	etcd := testenv.StartEtcd(t, 3, testenv.EtcdOptions{})
@@ -130,8 +130,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// What an operator deletes is missed, by a server that runs and by one that starts: another
-// incarnation begins, and no row is half of the truth.
+// A running server and one that starts both notice that an operator deleted rows: another incarnation begins, and no
+// row is read only in part.
 func TestDeletions(t *testing.T) {
 	t.Parallel()
 	etcd := testenv.StartEtcd(t, 1, testenv.EtcdOptions{})
@@ -191,8 +191,8 @@ func lastEntry(tb testing.TB, s *Store) string {
 	return string(resp.Kvs[0].Key)
 }
 
-// However etcd is restored, it is another incarnation, for a server that ran through it and
-// for one that starts afterwards.
+// However etcd is restored, it is another incarnation, for a server that ran during the restore and for one that
+// starts afterwards.
 func TestWaysOfARestore(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -257,7 +257,7 @@ func TestWaysOfARestore(t *testing.T) {
 	}
 }
 
-// restoreByEtcdutl does what the manual of etcd 3.5 and newer has.
+// restoreByEtcdutl restores as the manual of etcd 3.5 and newer says.
 func restoreByEtcdutl(t *testing.T, etcd *testenv.Etcd, options ...string) {
 	t.Helper()
 	etcdutl, err := exec.LookPath("etcdutl")
@@ -274,8 +274,8 @@ func restoreByEtcdutl(t *testing.T, etcd *testenv.Etcd, options ...string) {
 	})
 }
 
-// What is known of the raft log and the revision tells a restore, also one with
-// --bump-revision, which only newer versions of etcd have.
+// The facts about the raft log and the revision show a restore, also one with --bump-revision, which only newer
+// versions of etcd have.
 func TestOrigins(t *testing.T) {
 	t.Parallel()
 	const cluster = 0xabc

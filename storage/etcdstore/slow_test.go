@@ -12,8 +12,8 @@ import (
 	"github.com/fencelock/fencelock/lockcore/replica"
 )
 
-// Rows that take longer to send than a member may not answer are read all the same: in
-// smaller pages, and for longer than Open waits for an etcd that sends nothing.
+// Sending all rows takes longer than the time for which a member may be silent. They are still read: in smaller
+// pages, and for longer than Open waits for an etcd that sends nothing.
 func TestRowsOnASlowPathAreRead(t *testing.T) {
 	testenv.Long(t, "rows that a slow path to etcd never brings")
 	t.Parallel()
@@ -47,7 +47,7 @@ func TestRowsOnASlowPathAreRead(t *testing.T) {
 	})
 }
 
-// So is an entry that alone takes longer.
+// The same holds for a single entry that takes as long.
 func TestALargeEntryOnASlowPathIsRead(t *testing.T) {
 	testenv.Long(t, "a large entry that a slow path to etcd never brings")
 	t.Parallel()

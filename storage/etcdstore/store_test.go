@@ -44,7 +44,7 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// forgetHead makes the rows those of no life.
+// forgetHead makes the rows belong to no incarnation.
 func forgetHead(tb testing.TB, s *Store) {
 	tb.Helper()
 	if _, err := s.conn.client.Delete(context.WithoutCancel(tb.Context()), s.target.prefix+headName); err != nil {

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc"
 )
 
-// oldEtcd answers as a member of an old version does, as far as it is asked. Every other
-// call is refused.
+// oldEtcd responds as a member of an old version does to the few calls that are made to it. It refuses every other
+// call.
 type oldEtcd struct {
 	pb.UnimplementedKVServer
 	pb.UnimplementedMaintenanceServer
@@ -29,7 +29,8 @@ func (o *oldEtcd) Status(context.Context, *pb.StatusRequest) (*pb.StatusResponse
 	return &pb.StatusResponse{Header: &pb.ResponseHeader{MemberId: 1, Revision: 1}, Version: o.version}, nil
 }
 
-// An etcd that is too old is refused: which, why and what to do. Nothing is written.
+// An etcd that is too old is refused. The error names the member and the reason, and says what to do. Nothing is
+// written.
 func TestAnEtcdThatIsTooOld(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"3.3.27", "2.3.8", "unknown"} {

@@ -12,7 +12,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/replica"
 )
 
-// A commit whose answer is lost has taken effect or not, and either is seen.
+// A commit whose reply is lost may have taken effect or not. The store finds out which.
 func TestLostAnswers(t *testing.T) {
 	service := newMemory()
 	s := open(t, service)
@@ -31,8 +31,8 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
-// A service that went back is another life, and what this server has seen of the former
-// one is forgotten.
+// A service that went back to an earlier state is another life. The server forgets what it has seen of the former
+// life.
 func TestAServiceThatGoesBack(t *testing.T) {
 	for name, again := range map[string]bool{"it stands still": false, "it comes to the same version": true} {
 		t.Run(name, func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestAServiceThatGoesBack(t *testing.T) {
 	}
 }
 
-// That a commit is lost is noticed, too, if it was answered while the copy was loaded again.
+// The loss of a commit is also noticed if the commit got its reply while the copy was loaded again.
 func TestALossWithoutACopy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := newMemory()
@@ -82,7 +82,7 @@ func TestALossWithoutACopy(t *testing.T) {
 	})
 }
 
-// That a commit is lost is not forgotten when the copy is loaded again before another life has begun.
+// The loss of a commit is remembered if the copy is loaded again before another life has begun.
 func TestALossIsRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := newMemory()
@@ -102,8 +102,8 @@ func TestALossIsRemembered(t *testing.T) {
 	})
 }
 
-// What was removed by hand is missed, by servers that run and by those that start: another
-// life begins, which is not young, and no row of a log with a gap is in it.
+// Running servers and those that start notice what was removed by hand. Another life begins, which is not young, and
+// no row of a log with a gap is in it.
 func TestWhatIsMissing(t *testing.T) {
 	for name, remove := range map[string]func(*memory, *head){
 		"the first entry": func(s *memory, h *head) { s.remove(h.first, h.first) },
@@ -154,8 +154,8 @@ func TestWhatIsMissing(t *testing.T) {
 	}
 }
 
-// A server that starts where everything was deleted takes the place for new; those that have
-// seen what was there know better, and another life begins.
+// Everything was deleted. A server that starts then takes the place for a new one. Servers that saw the earlier rows
+// know better, and another life begins.
 func TestALifeThatKnowsNothing(t *testing.T) {
 	for name, follows := range map[string]bool{"seen at once": true, "seen when all is read again": false} {
 		t.Run(name, func(t *testing.T) {
@@ -194,8 +194,8 @@ func TestALifeThatKnowsNothing(t *testing.T) {
 	}
 }
 
-// readWhile has the copy read all. When it returns, that was read, and the copy has it only
-// after whatever the caller does next.
+// readWhile makes the copy read everything. When it returns, everything was read, but the copy gets it only after
+// what the caller does next.
 func (s *Store) readWhile(service *memory) {
 	read := make(chan struct{})
 	service.mu.Lock()
@@ -205,7 +205,7 @@ func (s *Store) readWhile(service *memory) {
 	<-read
 }
 
-// Nothing waits beyond its time while the service is not there.
+// While the service is down, no call waits longer than its time limit.
 func TestAServiceThatIsNotThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(dead{}, Options{})
@@ -238,7 +238,7 @@ func (silent) Follow(ctx context.Context, _ *Mirror) error {
 	return ctx.Err()
 }
 
-// A service that is down is named as such, and not by what this store waits for.
+// The error names a service that is down, and not what this store waits for.
 func TestAServiceThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

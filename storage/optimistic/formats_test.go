@@ -9,7 +9,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/replica"
 )
 
-// The head is as the version before wrote it, whose servers read it.
+// The head has the format of the previous version, whose servers read it.
 func TestStoredHead(t *testing.T) {
 	h := head{
 		life: "LIFE", young: true, origin: "cluster 7", first: 300, last: 301, commit: "COMMIT", entry: "ENTRY", turns: []string{"s1", "s2"},
@@ -27,7 +27,7 @@ func TestStoredHead(t *testing.T) {
 	}
 }
 
-// An entry of the log is as the version before wrote it.
+// An entry of the log has the format of the previous version.
 func TestStoredEntry(t *testing.T) {
 	one := transaction{
 		commit: "COMMIT", previous: "BEFORE", deleted: []string{"a", "b"},

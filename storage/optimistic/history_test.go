@@ -11,7 +11,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/replica/storetest"
 )
 
-// weakness is what a service, or a server's way to it, does wrong.
+// weakness is a defect of a service, or of a server's access to it.
 type weakness int
 
 const (
@@ -24,7 +24,7 @@ const (
 	keepsEnded           // a commit leaves what it found ended, which others may still find
 )
 
-// member is a server's way to the service, through a member of it that may lag behind.
+// member is a server's access to the service, through a member of the service that may lag behind.
 type member struct {
 	*memory
 
@@ -114,7 +114,7 @@ func newEnsemble(weak weakness, random *rand.Rand) *ensemble {
 	return e
 }
 
-// start has two servers begin.
+// start starts two servers.
 func (e *ensemble) start() {
 	e.members, e.open, e.shared.Servers = nil, nil, nil
 	for range 2 {
@@ -133,8 +133,8 @@ func (e *ensemble) stop() {
 	}
 }
 
-// disturb loses the answer to the next commit, or the commit; or a member lags behind, so
-// that what its server commits meets what others have committed.
+// disturb loses the next commit or its reply, or makes a member lag behind, so that the commits of its server meet
+// those of others.
 func (e *ensemble) disturb(r *rand.Rand) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -148,8 +148,8 @@ func (e *ensemble) disturb(r *rand.Rand) {
 	}
 }
 
-// restoreSnapshot is what happens to etcd: all servers and members begin again, and the
-// data have another origin.
+// restoreSnapshot does what a restore of etcd does: all servers and members start again, and the data have another
+// origin.
 func (e *ensemble) restoreSnapshot() {
 	e.stop()
 	e.restore(e.saved)
@@ -159,18 +159,18 @@ func (e *ensemble) restoreSnapshot() {
 	e.start()
 }
 
-// loseTail is what happens to a log that running servers have read: it is without its end.
+// loseTail removes the end of a log that running servers have read.
 func (e *ensemble) loseTail() { e.restore(e.saved) }
 
-// loseTailUnseen is the same where the versions do not tell.
+// loseTailUnseen does the same in a way that the versions do not show.
 func (e *ensemble) loseTailUnseen() {
 	to, now := e.saved, e.save()
 	to.version, to.wrote = now.version, now.wrote
 	e.restore(to)
 }
 
-// loseEntries is what an operator does who deletes a part of the log: its beginning, its end
-// or all of it. The servers run, or start then.
+// loseEntries does what an operator does who deletes a part of the log: its beginning, its end or all of it. The
+// servers run meanwhile, or start afterwards.
 func (e *ensemble) loseEntries(stopped bool) {
 	h, _ := decodeHead(e.save().head)
 	from, to, half := h.first, h.last, (h.first+h.last)/2
@@ -187,7 +187,7 @@ func (e *ensemble) loseEntries(stopped bool) {
 	e.remove(from, to)
 }
 
-// loseHead is the same with the head.
+// loseHead deletes the head in the same way.
 func (e *ensemble) loseHead(stopped bool) {
 	if stopped {
 		e.stop()
@@ -225,8 +225,8 @@ func history(t *testing.T, seed uint64, loss func(*ensemble), weak weakness) (le
 	return leases, err
 }
 
-// Several servers keep their promises through commits that meet, members that lag behind,
-// lost answers, and lost commits.
+// Several servers keep their promises through commits that conflict, members that lag behind, lost replies, and lost
+// commits.
 func TestServersThatShareAService(t *testing.T) { shareAService(t, 5_000) }
 
 func TestSoakServersThatShareAService(t *testing.T) {
@@ -234,7 +234,7 @@ func TestSoakServersThatShareAService(t *testing.T) {
 	shareAService(t, 100_000)
 }
 
-// shareAService runs histories until so many leases were granted, for each loss.
+// shareAService runs random histories for each loss until n leases were granted.
 func shareAService(t *testing.T, leases int) {
 	t.Helper()
 	testenv.Computes(t)
@@ -253,12 +253,11 @@ func shareAService(t *testing.T, leases int) {
 	}
 }
 
-// releasedThenLooked is the seed of a history in which a lease is released on a server that
-// found it expired, and is looked at on one that saw it later.
+// releasedThenLooked is the seed of a history. In it a lease is released on a server that found it expired, and is
+// looked up on one that saw it later.
 const releasedThenLooked = 29871
 
-// What one server found ended has ended for the others. TestAnEndIsTheSameForAll has the
-// steps alone.
+// A row that one server found ended has ended for the others. TestAnEndIsTheSameForAll has only the steps of this.
 func TestReleasedThenLooked(t *testing.T) {
 	for name, loss := range losses {
 		if grants, err := history(t, releasedThenLooked, loss, sound); err != nil || grants == 0 {
@@ -267,7 +266,7 @@ func TestReleasedThenLooked(t *testing.T) {
 	}
 }
 
-// Each mutant of a service is noticed.
+// The test notices each mutant of a service.
 func TestServicesThatDoWrong(t *testing.T) {
 	for name, c := range map[string]struct {
 		weak weakness

@@ -11,7 +11,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/replica"
 )
 
-// memory is a Service with the faults of one.
+// memory is a Service in memory, with the faults of a real one.
 type memory struct {
 	mu      sync.Mutex
 	version int64
@@ -40,7 +40,7 @@ type memory struct {
 	went    int           // how often it went back
 }
 
-// written is an entry of the log, and when it came.
+// written is an entry of the log, with the time at which it came.
 type written struct {
 	value []byte
 	at    time.Time
@@ -144,7 +144,7 @@ func deletedIn(value []byte) int {
 	return len(t.deleted)
 }
 
-// withoutEnded leaves the deletions of rows out whose time has passed.
+// withoutEnded leaves out the deletions of rows whose time has passed.
 func (s *memory) withoutEnded(value []byte) []byte {
 	until := make(map[string]time.Time)
 	for _, number := range slices.Sorted(maps.Keys(s.entries)) {
@@ -180,7 +180,8 @@ func (s *memory) snapshot() *Snapshot {
 	return snap
 }
 
-// loadInto returns how many changes the mirror has, and how often the service had gone back.
+// loadInto loads the changes into the mirror. It returns how many the mirror has, and how often the service had gone
+// back.
 func (s *memory) loadInto(m *Mirror) (at, went int, err error) {
 	_, err = m.Load(func() (*Snapshot, error) {
 		s.mu.Lock()
@@ -232,7 +233,7 @@ func (s *memory) Follow(ctx context.Context, m *Mirror) error {
 	}
 }
 
-// remove removes entries of the log, as no server does.
+// remove removes entries of the log in a way that no server does.
 func (s *memory) remove(from, to int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -247,7 +248,7 @@ func (s *memory) remove(from, to int64) {
 	s.publish(&Change{Removed: last})
 }
 
-// removeHead removes the head, as no server does.
+// removeHead removes the head in a way that no server does.
 func (s *memory) removeHead() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -268,7 +269,7 @@ func (s *memory) save() saved {
 	return saved{version: s.version, wrote: s.wrote, head: s.head, entries: maps.Clone(s.entries)}
 }
 
-// restore goes back to it.
+// restore returns to the saved state.
 func (s *memory) restore(to saved) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

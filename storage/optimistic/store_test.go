@@ -39,7 +39,7 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// As a node it behaves as every other.
+// TestConformance runs the suite of nodes on this store.
 func TestConformance(t *testing.T) {
 	nodetest.RunReplica(t, func(t *testing.T, wanted nodetest.Wanted) nodetest.Harness {
 		t.Helper()
@@ -54,7 +54,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// restart has the rows in another life.
+// restart gives the rows another life.
 func restart(t *testing.T, s *Store, service *memory) {
 	t.Helper()
 	before := service.save()
@@ -87,8 +87,8 @@ func get(t *testing.T, s *Store, key string) (value string) {
 	return value
 }
 
-// What another server does between the reads and the commit of a transaction is
-// noticed: also in a range.
+// If another server writes between the reads and the commit of a transaction, that is noticed, also if it writes in a
+// range that was read.
 func TestConflicts(t *testing.T) {
 	count := func(tx replica.Tx) { tx.Put("n", []byte(strconv.Itoa(len(tx.Range("r", "s", 100)))), 0) }
 	for name, test := range map[string]struct {
@@ -115,7 +115,7 @@ func TestConflicts(t *testing.T) {
 	}
 }
 
-// A service that judges no commit is noticed by the test above.
+// The test above notices a service that checks no commit for conflicts.
 func TestConflictsThatAreMissed(t *testing.T) {
 	service := newMemory()
 	a, b := open(t, service), open(t, service)
@@ -129,8 +129,8 @@ func TestConflictsThatAreMissed(t *testing.T) {
 	}
 }
 
-// What a transaction deleted is found out before the copy continues: with -race this fails
-// if the copy is read without its lock.
+// The deletions of a transaction are computed before the copy changes. With -race this test fails if the copy is read
+// without its lock.
 func TestDeletionsWhileTheCopyChanges(t *testing.T) {
 	service := newMemory()
 	a, b := open(t, service), open(t, service)
@@ -151,8 +151,7 @@ func TestDeletionsWhileTheCopyChanges(t *testing.T) {
 	}
 }
 
-// What a transaction answers without a write is as new as its call, though the copy is
-// older.
+// The result of a transaction that does not write is as new as its call, even if the copy is older.
 func TestReadsAreLinearizable(t *testing.T) {
 	service := newMemory()
 	a, b := open(t, service), open(t, service)
@@ -188,8 +187,8 @@ func TestReadsAreLinearizable(t *testing.T) {
 	}
 }
 
-// Servers that commit all the time take turns: few commits are refused, so several servers
-// commit as often as one does, and each as often as the others.
+// Servers that commit all the time take turns, so few commits are refused. Several servers together commit as often
+// as one alone, and each commits as often as the others.
 func TestTurns(t *testing.T) {
 	const each = 100
 	for _, servers := range []int{1, 2, 4} {
@@ -247,7 +246,7 @@ func (s *memory) takeTurns(servers ...string) {
 	s.wrote = s.publish(&Change{Head: &raw})
 }
 
-// A server that does not use its turn delays the others once.
+// A server that does not use its turn delays the others only once.
 func TestATurnThatIsNotUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := newMemory()
@@ -266,8 +265,8 @@ func TestATurnThatIsNotUsed(t *testing.T) {
 	})
 }
 
-// A server whose turn it is, and that has nothing to commit, leaves: the others are not
-// delayed. Then it is as if it was alone.
+// A server that has the turn and nothing to commit leaves the turns, and does not delay the others. A server that is
+// left alone commits as if there had been no other.
 func TestATurnIsGivenOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := newMemory()
@@ -291,8 +290,8 @@ func TestATurnIsGivenOn(t *testing.T) {
 	})
 }
 
-// A commit that is answered while the copy is loaded again, after all was read for that, is
-// no loss: the leases stay. If it is lost then, that is noticed.
+// While the copy is loaded again and everything was read for that, a commit gets its reply. That is not a loss: the
+// leases stay. If the commit is lost after that, the loss is noticed.
 func TestACommitWhileTheCopyIsRead(t *testing.T) {
 	for name, loses := range map[string]bool{"it stays": false, "it is lost then": true} {
 		t.Run(name, func(t *testing.T) {
@@ -327,7 +326,7 @@ func status(t *testing.T, s *Store) (status replica.Status) {
 	return status
 }
 
-// A row's time is counted from when the server sees it.
+// A server counts the time of a row from when it sees the row.
 func TestExpiryByTheCopy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := newMemory()
@@ -350,8 +349,8 @@ func TestExpiryByTheCopy(t *testing.T) {
 	})
 }
 
-// Rows whose time has passed go though nobody asks for them, and with them the entries of
-// the log; those that live are carried along. Then nothing is written.
+// Rows whose time has passed are removed even if nobody asks for them, and with them the entries of the log. Live
+// rows are copied to new entries. After that nothing is written.
 func TestWhatHasEndedIsSwept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := newMemory()
@@ -384,9 +383,8 @@ func TestWhatHasEndedIsSwept(t *testing.T) {
 	})
 }
 
-// What had ended for a transaction that wrote has ended for those after it, also on a
-// server that saw the row later. Else a lease could be extended there after its release
-// was answered here.
+// A row that had ended for a transaction that wrote has ended for all later ones, also on a server that saw the row
+// later. Otherwise a lease could be extended there after its release had got its reply here.
 func TestAnEndIsTheSameForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := newMemory()
@@ -411,7 +409,7 @@ func TestAnEndIsTheSameForAll(t *testing.T) {
 	})
 }
 
-// A transaction that is too large is refused, and a node halves its batch.
+// A transaction that is too large is refused, and a node then halves its batch.
 func TestTooLarge(t *testing.T) {
 	service := newMemory()
 	s := open(t, service)
@@ -455,7 +453,7 @@ type sink chan node.Reply
 
 func (s sink) Deliver(_ int, r node.Reply) { s <- r }
 
-// A service that does not delete many rows in time is asked for fewer, until all are gone.
+// If the service does not delete many rows in time, it is asked for fewer, until all are removed.
 func TestASweepOnASlowService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const rows = 3000
@@ -482,7 +480,7 @@ func TestASweepOnASlowService(t *testing.T) {
 	})
 }
 
-// mirrorOf is a copy of a log with so many entries, whose head has the version 10.
+// mirrorOf returns a copy of a log with n entries, whose head has the version 10.
 func mirrorOf(t *testing.T, entries int64) (*Mirror, head) {
 	t.Helper()
 	m := newMirror(func(*head) {})
@@ -500,8 +498,8 @@ func mirrorOf(t *testing.T, entries int64) (*Mirror, head) {
 	return m, h
 }
 
-// The answer to a commit may come before the news of a claim that was made before it: the
-// claim is there all the same. One that the commit has taken does not come back.
+// The reply to a commit may come before the news of a claim that was made earlier. The claim is still there
+// afterwards. A claim that the commit has used does not come back.
 func TestClaimsThatComeLate(t *testing.T) {
 	m, h := mirrorOf(t, 1)
 	claim := func(version int64, server string) string {
@@ -528,8 +526,8 @@ func TestClaimsThatComeLate(t *testing.T) {
 	}
 }
 
-// What is not the continuation of the log that was read is noticed, though its versions go
-// on: the data were restored, and other servers have gone on from there.
+// The data were restored, and other servers have continued from there. So the log is not the continuation of the one
+// that was read, although its versions continue. That is noticed.
 func TestABranchOfTheLog(t *testing.T) {
 	for name, c := range map[string]struct {
 		entry, previous string

@@ -83,8 +83,8 @@ func caughtUp(tb testing.TB, primary, standby *testenv.PG) {
 	})
 }
 
-// Crashes and restarts lose nothing that was committed, and keep the incarnation. A
-// promotion and a restore change it, also where nothing was lost.
+// Crashes and restarts lose nothing that was committed, and keep the incarnation. A promotion and a restore change
+// it, even if nothing was lost.
 func TestIncarnations(t *testing.T) {
 	t.Parallel()
 	primary := testenv.StartPostgres(t)
@@ -133,8 +133,8 @@ func TestIncarnations(t *testing.T) {
 	}
 }
 
-// promote promotes a standby while a connection to it asks for its state again and
-// again: as soon as it may vote it must be another one.
+// promote promotes a standby while a connection asks for its state again and again. As soon as it may vote, it must
+// have another incarnation.
 func promote(t *testing.T, standby *testenv.PG) {
 	t.Helper()
 	s := &Store{opts: Options{}.withDefaults(), mirror: newMirror()}

@@ -14,7 +14,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/replica"
 )
 
-// The table is that of the version before, and its rows are read.
+// The table has the format of the previous version, and that version's rows are read.
 func TestStoredTable(t *testing.T) {
 	t.Parallel()
 	url := testenv.Postgres(t).OwnerURL()
@@ -67,7 +67,7 @@ func readTable(t *testing.T, url string) (rows []replica.Row) {
 	return rows
 }
 
-// fillTable writes what the version before wrote, past this version's code.
+// fillTable writes what the previous version wrote, without using this version's code.
 func fillTable(t *testing.T, url string, rows []replica.Row) {
 	t.Helper()
 	conn := connect(t, url)

@@ -16,7 +16,7 @@ import (
 	"github.com/fencelock/fencelock/storage/overlay"
 )
 
-// increment counts in a row, and looks at a range.
+// increment counts in a row, and reads a range.
 func increment(tx replica.Tx) error {
 	raw, _ := tx.Get("n")
 	n := 0
@@ -33,8 +33,7 @@ func update(tb testing.TB, s *Store, fn func(replica.Tx) error) {
 	}
 }
 
-// draftOf runs fn on what the store knows; it may take another transaction until it
-// knows enough.
+// draftOf runs fn on the rows that the store knows. If it does not know enough, it makes another transaction first.
 func draftOf(t *testing.T, s *Store, fn func(replica.Tx) error) (d *draft) {
 	t.Helper()
 	testenv.Eventually(t, 20*time.Second, func() error {
@@ -46,8 +45,8 @@ func draftOf(t *testing.T, s *Store, fn func(replica.Tx) error) (d *draft) {
 	return d
 }
 
-// A draft is committed in one round trip, and not at all once another process has
-// written, the clock of the server cannot be that of the draft, or the data are others.
+// A draft is committed in one round trip. It is not committed if another process has written meanwhile, if the
+// server's clock cannot be the draft's, or if the data are of another incarnation.
 func TestDraftsOfWhatHasChanged(t *testing.T) {
 	url := testenv.Postgres(t).OwnerURL()
 	s, other := openStore(t, url, fast()), openStore(t, url, fast())
@@ -82,8 +81,8 @@ func TestDraftsOfWhatHasChanged(t *testing.T) {
 	}
 }
 
-// Rows have the ends that they would have in a transaction of several round trips: a
-// new one counts from the server's clock, one that keeps its time keeps its end.
+// Rows get the same ends as in a transaction of several round trips: a new row counts from the server's clock, and
+// one that keeps its time keeps its end.
 func TestEndsOfDrafts(t *testing.T) {
 	url := testenv.Postgres(t).OwnerURL()
 	s := openStore(t, url, fast())
@@ -122,8 +121,8 @@ func TestEndsOfDrafts(t *testing.T) {
 	}
 }
 
-// After random transactions of two stores a mirror has what the table has, and each
-// transaction has read what the ones before have left.
+// After random transactions of two stores a mirror has the same rows as the table, and each transaction has read what
+// the earlier ones left.
 func TestMirrorIsTheTable(t *testing.T) {
 	url := testenv.Postgres(t).OwnerURL()
 	stores := []*Store{openStore(t, url, fast()), openStore(t, url, fast())}
@@ -192,7 +191,7 @@ func listed(rows []replica.Row) (list string) {
 	return list
 }
 
-// model is rows of which all is known.
+// model is a set of rows of which everything is known.
 type model struct{ *known }
 
 func (m model) Get(key string) (*overlay.Row, bool) {
@@ -200,7 +199,7 @@ func (m model) Get(key string) (*overlay.Row, bool) {
 	return row, true
 }
 
-// compareMirror compares what a store knows with the table as another store reads it.
+// compareMirror compares the rows that a store knows with the table as another store reads it.
 func compareMirror(t *testing.T, s, other *Store) {
 	t.Helper()
 	m := s.mirror

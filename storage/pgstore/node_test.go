@@ -8,15 +8,15 @@ import (
 	"github.com/fencelock/fencelock/lockcore/nodetest"
 )
 
-// patient are options for tests that do more than sweep, which a busy machine has less time for.
+// patient are options for tests that do more than sweep. They give a busy machine more time.
 func patient() Options {
 	opts := fast()
 	opts.sweep.rest = 50 * time.Millisecond
 	return opts
 }
 
-// onStore is a node on Postgres. Its restart makes the table another one with the same rows, which a restart of the
-// server does not.
+// onStore is a node on Postgres. Its restart gives the same rows another incarnation, which a restart of the server
+// does not do.
 func onStore(t *testing.T) nodetest.OnStore {
 	t.Helper()
 	url := testenv.Postgres(t).OwnerURL()

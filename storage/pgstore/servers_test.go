@@ -19,7 +19,7 @@ import (
 	"github.com/fencelock/fencelock/storage/overlay"
 )
 
-// ear notes the wakes that it hears.
+// ear notes the wakes that it gets.
 type ear struct {
 	mu    sync.Mutex
 	wakes []string
@@ -44,7 +44,7 @@ func (e *ear) heard() (wakes []string, began int) {
 	return e.wakes, e.began
 }
 
-// listen listens until the test ends, and returns once it hears other processes.
+// listen listens until the test ends. It returns when notifications of other processes arrive.
 func listen(t *testing.T, s *Store, server string, began int) *ear {
 	t.Helper()
 	e := &ear{}
@@ -76,7 +76,7 @@ func notify(t *testing.T, s *Store, resource string, ticket node.Ticket) {
 	}
 }
 
-// A notification that is too long lets every first waiter try, and a broken connection is made again.
+// If a notification is too long, every first waiter tries instead. A broken connection is made again.
 func TestNotificationsThatAreLost(t *testing.T) {
 	url := testenv.Postgres(t).OwnerURL()
 	a, b := openStore(t, url, fast()), openStore(t, url, fast())
@@ -98,8 +98,8 @@ func TestNotificationsThatAreLost(t *testing.T) {
 	})
 }
 
-// Through a pooler in session or transaction mode everything works; in transaction mode waiters
-// try again and again. One in statement mode is refused.
+// Through a pooler in session or transaction mode everything works, except that in transaction mode waiters try again
+// and again. A pooler in statement mode is refused.
 func TestThroughAPooler(t *testing.T) {
 	testenv.Long(t, "a statement that a pooler in transaction mode breaks")
 	for _, mode := range []string{"session", "transaction"} {
@@ -155,7 +155,7 @@ func throughAPooler(t *testing.T, mode string) {
 	}
 }
 
-// A process that stops in the middle of a transaction stops the others for a second.
+// A process that is stopped in the middle of a transaction delays the others for a second.
 func TestAStoppedWriterIsPassed(t *testing.T) {
 	url := testenv.Postgres(t).OwnerURL()
 	opts := fast()
@@ -176,8 +176,8 @@ func TestAStoppedWriterIsPassed(t *testing.T) {
 	putRow(t, stopped, "a", "2")
 }
 
-// A transaction that PostgreSQL ends because its process stopped had no effect: it is run again, also
-// where that shows at its commit.
+// If PostgreSQL ends a transaction because its process was stopped, the transaction had no effect. It is run again,
+// even if that shows only at its commit.
 func TestAStoppedTransactionIsRunAgain(t *testing.T) {
 	url := testenv.Postgres(t).OwnerURL()
 	opts := fast()
@@ -211,7 +211,8 @@ func TestAStoppedTransactionIsRunAgain(t *testing.T) {
 	}
 }
 
-// synchronous_commit = off would lose what was answered, and no incarnation would tell.
+// With synchronous_commit = off a crash would lose commits that got their reply, and no incarnation would show it. So
+// commits are always synchronous.
 func TestCommitsAreOnDisk(t *testing.T) {
 	t.Parallel()
 	pg := testenv.StartPostgres(t)
@@ -257,8 +258,7 @@ func TestSweep(t *testing.T) {
 	})
 }
 
-// A Postgres that does not delete a page of rows in time is asked for smaller pages, until
-// all are gone.
+// If Postgres does not delete a page of rows in time, it is asked for smaller pages, until all are removed.
 func TestASweepOfASlowServer(t *testing.T) {
 	testenv.Long(t, "a sweep that a slow Postgres keeps from its end")
 	t.Parallel()
@@ -287,8 +287,8 @@ func TestASweepOfASlowServer(t *testing.T) {
 	})
 }
 
-// A role that may log in and nothing else holds the key of the advisory lock by which the
-// writers once took turns, and tries to take the turn. No server waits for it.
+// A role that may only log in holds the advisory lock that once gave the writers their turns, and tries to take the
+// turn. No server waits for it.
 func TestAStrangerStopsNobody(t *testing.T) {
 	pg := testenv.Postgres(t)
 	s := openStore(t, pg.URL(), fast())
@@ -330,7 +330,8 @@ func TestAStrangerStopsNobody(t *testing.T) {
 	}
 }
 
-// The schema of the version before has no turn. A role that had its rights gets that one too.
+// The schema of the previous version has no turn. When it is upgraded, a role that had rights to the schema gets the
+// right to the turn, too.
 func TestTheTurnComesWithAnUpgrade(t *testing.T) {
 	pg := testenv.Postgres(t)
 	s := openStore(t, pg.URL(), fast())
@@ -354,7 +355,7 @@ func TestTheTurnComesWithAnUpgrade(t *testing.T) {
 	}
 }
 
-// The role of a server needs no more than this once the schema is there.
+// The role of a server needs only these rights once the schema exists.
 func TestLeastRights(t *testing.T) {
 	pg := testenv.Postgres(t)
 	s := openStore(t, pg.URL(), fast())

@@ -14,7 +14,8 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// fast are options for tests on the shared server, which does not sync. A busy machine is late, also within a transaction.
+// fast are options for tests on the shared server, which does not sync. Their time limits suit a busy machine, also
+// inside a transaction.
 func fast() Options {
 	return Options{Timeout: time.Minute, Idle: time.Minute, unsafe: true, sweep: sweeping{page: 3, pause: time.Millisecond, rest: time.Millisecond}}
 }

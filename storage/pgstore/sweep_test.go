@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// With a hundred servers that look at four pages a second each, Postgres has no time for anything else.
+// If a hundred servers each looked at four pages a second, Postgres would have no time for anything else. So a server
+// sweeps slowly when nothing has ended.
 func TestAServerSweepsSlowlyWhereNothingHasEnded(t *testing.T) {
 	const page = 2000
 	sweeping := sweeping{page: page, pause: 250 * time.Millisecond, rest: 2 * time.Second}

@@ -18,7 +18,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
-// trips counts round trips: what a store writes to its connections goes out in one write each.
+// trips counts round trips: all that a store sends in one round trip goes out in one write to its connection.
 type trips struct{ n atomic.Int64 }
 
 func (c *trips) dial(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -36,14 +36,14 @@ func (c counted) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// quiet are options of a store that does nothing by itself.
+// quiet are options of a store that does no work in the background.
 func quiet(c *trips) Options {
 	opts := patient()
 	opts.sweep.rest, opts.dial = time.Hour, c.dial
 	return opts
 }
 
-// openLocker is a server that observes its node once, and then does nothing by itself.
+// openLocker starts a server that observes its node once, and then does no work in the background.
 func openLocker(t *testing.T, url string, c *trips) *sets.Locker {
 	t.Helper()
 	n := nodetest.Over(t, openStore(t, url, quiet(c)), replica.Options{Bootstrap: true})
@@ -70,15 +70,14 @@ func pair(t *testing.T, locker *sets.Locker, key string) error {
 	return err
 }
 
-// commits is how many transactions have written.
+// commits returns how many transactions have written.
 func commits(t *testing.T, url string) int64 {
 	t.Helper()
 	return query[int64](t, url, `SELECT last_value FROM fencelock.writes`)
 }
 
-// An acquire under a fresh key and its release are one round trip and one commit each while
-// the server is alone, also of a resource that was never used, and two round trips while
-// another server writes in between.
+// While a server is alone, an acquire under a new key and its release take one round trip and one commit each, even
+// for a resource that was never used. While another server writes in between, they take two round trips each.
 func TestTripsOfAPair(t *testing.T) {
 	url := testenv.Postgres(t).OwnerURL()
 	var mine, others trips

@@ -21,7 +21,7 @@ func put(tx replica.Tx) error {
 	return nil
 }
 
-// A transaction that another's lock keeps waiting says whose that is.
+// If another session's lock keeps a transaction waiting, the error names that session.
 func TestALockInTheWayIsNamed(t *testing.T) {
 	testenv.Long(t, "a lock of another in Postgres that is waited for without a word")
 	t.Parallel()
@@ -55,8 +55,8 @@ func TestALockInTheWayIsNamed(t *testing.T) {
 	testenv.Eventually(t, time.Minute, func() error { return s.Update(t.Context(), put) })
 }
 
-// A store whose schema is deleted says so, and makes another one once that lasts: of another
-// incarnation, so that it counts as a loss. A part of it that is gone is not made up for.
+// A store whose schema was deleted says so. If that lasts, the store makes another schema, of another incarnation, so
+// that it counts as a loss. If only a part of the schema is missing, the store does not repair it.
 func TestASchemaThatIsDeleted(t *testing.T) {
 	t.Parallel()
 	pg := testenv.Postgres(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// A context that ends cuts a round trip off, and a round trip that is over leaves nothing behind that
-// a later end of its context could cut off.
+// When its context ends, a round trip is cut off. After a round trip is over, a later end of its context cuts nothing
+// off.
 func TestARoundTripEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	conn, err := pgconn.Connect(t.Context(), testenv.Postgres(t).URL())

@@ -11,7 +11,8 @@ import (
 	"github.com/fencelock/fencelock/storage/redisguard"
 )
 
-// TestScriptOfOnesOwn guards a balance in a hash, as docs/how-to/guard-other-storage.md shows it.
+// TestScriptOfOnesOwn guards a balance in a hash by an application's own script, as
+// docs/how-to/guard-other-storage.md shows.
 func TestScriptOfOnesOwn(t *testing.T) {
 	c := testenv.StartRedis(t).Client()
 	deposit := redisguard.NewScript(`
@@ -45,7 +46,7 @@ func TestScriptOfOnesOwn(t *testing.T) {
 	}
 }
 
-// A mark outlives a crash of its Redis.
+// A high-water mark survives a crash of its Redis.
 func TestMarkIsKept(t *testing.T) {
 	server := testenv.StartRedis(t, testenv.WithPersistence(testenv.PersistAOFAlways))
 	c := server.Client()

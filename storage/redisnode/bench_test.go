@@ -92,7 +92,7 @@ func serversCalls(b *testing.B, servers []*testenv.Redis) (total int64) {
 	return total
 }
 
-// calls is how many times the server has run the command, 0 for never.
+// calls returns how many times the server has run the command; 0 if it never has.
 func calls(tb testing.TB, s *testenv.Redis, command string) int64 {
 	tb.Helper()
 	info, err := s.Client().Info(context.Background(), "commandstats").Result()

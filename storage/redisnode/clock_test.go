@@ -44,9 +44,8 @@ func (c *clockMeter) reported() (time.Duration, int) {
 	return c.ahead, c.jumps
 }
 
-// The clock of one real server is set. Its lock expires at once, but no other client gets
-// the resource, since the node is quarantined before its next vote. It rejoins with the
-// lease on it.
+// The clock of one real Redis server is set forward. Its lock expires at once, but no other client gets the resource,
+// because the node is quarantined before its next vote. It rejoins with the lease.
 func TestServerWhoseClockIsSetIsQuarantined(t *testing.T) {
 	testenv.Long(t, "a node whose clock was set and which is trusted")
 	t.Parallel()

@@ -11,10 +11,10 @@ import (
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
-// patient gives a busy machine time: these tests are not about time limits.
+// patient gives a busy machine time, because these tests are not about time limits.
 const patient = 5 * time.Second
 
-// spoil puts a hash where a resource's lock is.
+// spoil puts a hash where the resource's lock belongs.
 func spoil(t *testing.T, server *testenv.Redis) func(resource string) {
 	t.Helper()
 	return func(resource string) {
@@ -41,7 +41,7 @@ func openNode(tb testing.TB, addr string, opts redisnode.Options) *redisnode.Nod
 	return node
 }
 
-// onlyRecordLasts: a key without an expiry is what WatchLeaks looks for.
+// onlyRecordLasts checks that only the node's record has no expiry. WatchLeaks reports every other key without one.
 func onlyRecordLasts(t *testing.T, server *testenv.Redis) {
 	t.Helper()
 	ctx, client := context.Background(), server.Client()
@@ -56,14 +56,13 @@ func onlyRecordLasts(t *testing.T, server *testenv.Redis) {
 	}
 }
 
-// unsynced is a server that keeps everything when it restarts, as long as the machine runs:
-// a disk that is slow to sync would make most of the time that these tests take.
+// unsynced is a server that keeps its data over a restart, but not over a crash of the machine. With syncs, a slow
+// disk would take most of the time of these tests.
 func unsynced() []testenv.RedisOption {
 	return []testenv.RedisOption{testenv.WithPersistence(testenv.PersistAOFEverysec), testenv.WithConfig("appendfsync no")}
 }
 
-// The server's user has the rights that the package's comment documents, which must be
-// enough for everything.
+// The server's user has exactly the rights that the package's comment documents. They must be enough for everything.
 func TestConformance(t *testing.T) {
 	conformance(t, nodetest.RunBatched)
 }

@@ -29,7 +29,7 @@ func (q *quorum) awaitState(t *testing.T, i int, state lockcore.NodeState) lockc
 	return now
 }
 
-// cycle takes and releases a resource, and returns its token, above last.
+// cycle acquires and releases a resource. It returns its token, which must be above last.
 func (q *quorum) cycle(t *testing.T, resource string, last fencing.Token) fencing.Token {
 	t.Helper()
 	lease := q.takeNext(t, resource, last)
@@ -37,8 +37,8 @@ func (q *quorum) cycle(t *testing.T, resource string, last fencing.Token) fencin
 	return lease.Token
 }
 
-// A node that may have lost its state is quarantined for the longest TTL, is reported so,
-// and votes again by itself. Tokens rise all the while.
+// A node that may have lost its state is quarantined for the longest TTL, is reported as such, and votes again by
+// itself. Tokens rise all the time.
 func TestNodeIsQuarantinedAndReadmitted(t *testing.T) {
 	t.Parallel()
 	faults := map[string]func(*testenv.Redis){
@@ -86,8 +86,8 @@ func TestPromotedReplicaIsNotTrusted(t *testing.T) {
 	q.cycle(t, "r", token)
 }
 
-// With a majority's state lost nothing is granted until the longest TTL has
-// passed; then the cluster is bootstrapped again, above every earlier token.
+// When a majority has lost its state, nothing is granted until the longest TTL has passed. Then the cluster is
+// bootstrapped again, above every earlier token.
 func TestLostMajorityIsBootstrappedAgain(t *testing.T) {
 	t.Parallel()
 	q := startQuorum(t, 5, nil)
@@ -137,7 +137,7 @@ func TestLostClusterIsBootstrappedAgain(t *testing.T) {
 	}
 }
 
-// Unreachable nodes may still know the last tokens: no bootstrap without them.
+// Unreachable nodes may still know the last tokens, so there is no bootstrap without them.
 func TestUnreachableMajorityIsAwaited(t *testing.T) {
 	t.Parallel()
 	q := startQuorum(t, 3, nil, testenv.WithPersistence(testenv.PersistAOFAlways))
@@ -220,7 +220,7 @@ func TestLiveLeaseSurvivesRollingRestart(t *testing.T) {
 	}
 }
 
-// A frozen minority costs nothing once its first time limit is over.
+// A frozen minority delays nothing after its first time limit.
 func TestFrozenMinorityCostsNothing(t *testing.T) {
 	t.Parallel()
 	tenSeconds := func(c *sets.Config) { c.MaxTTL = 10 * time.Second }
@@ -250,8 +250,7 @@ func (q *quorum) timeOfCycle(t *testing.T, resource string) time.Duration {
 	return time.Since(began)
 }
 
-// An acquire that one server sent may come to a node behind the release of its
-// lease, which another server sent.
+// An acquire that one server sent may reach a node after the release of its lease, which another server sent.
 func TestLateVoteIsRetracted(t *testing.T) {
 	t.Parallel()
 	q := startQuorum(t, 3, longTTL)
@@ -348,8 +347,7 @@ func TestMemoryFollowsResourcesInUse(t *testing.T) {
 	q.cycle(t, "once/0", last)
 }
 
-// A keep-alive that comes after a release or a break finds its lease lost, and
-// does not bring it back to life.
+// An extend that comes after a release or a break finds its lease lost, and does not restore it.
 func TestEndedLeaseStaysEnded(t *testing.T) {
 	t.Parallel()
 	q := startQuorum(t, 3, longTTL)

@@ -21,8 +21,8 @@ import (
 
 var update = flag.Bool("update", false, "write the fixtures of the keys again")
 
-// storedKey is a key of a node as a line of a fixture. What each node has of its own,
-// its replication id and its clock, has a name there.
+// storedKey is a key of a node as a line of a fixture. Values that differ from node to node, the replication id and
+// the clock, have a name there.
 type storedKey struct {
 	Key    string            `json:"key"`
 	TTL    string            `json:"ttl"` // "0s" for good
@@ -41,7 +41,7 @@ const (
 	ownTime = "<now>+" // and seconds
 )
 
-// The keys are those of the version before, and its keys are read.
+// The keys have the format of the previous version, and that version's keys are read.
 func TestStoredKeys(t *testing.T) {
 	t.Parallel()
 	written, loaded := testenv.StartRedis(t), testenv.StartRedis(t)
@@ -63,7 +63,7 @@ func TestStoredKeys(t *testing.T) {
 	}
 }
 
-// What a later version may add is ignored and kept.
+// Fields that a later version adds are ignored and kept.
 func TestKeysOfALaterVersion(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartRedis(t)

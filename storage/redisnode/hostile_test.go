@@ -15,7 +15,7 @@ import (
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
-// hostileServer accepts connections and passes each to talk after its first request.
+// hostileServer accepts connections, and passes each to talk when its first request has come.
 func hostileServer(t *testing.T, talk func(net.Conn)) (addr string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -40,7 +40,7 @@ func hostileServer(t *testing.T, talk func(net.Conn)) (addr string) {
 	return listener.Addr().String()
 }
 
-// answering says the same to whatever is asked.
+// answering sends the same reply to every command.
 func answering(text string) func(net.Conn) {
 	return func(conn net.Conn) {
 		buf := make([]byte, 64<<10)
@@ -59,8 +59,8 @@ func packed(text string) string { return "$" + strconv.Itoa(len(text)) + "\r\n" 
 
 const afterTheGreeting = " after the greeting"
 
-// hostileTalks are what a server says to everything, and what one says that first greets as
-// Redis does: only that one's answers are taken for those to a script.
+// hostileTalks are texts that a server sends in reply to everything. Each is also sent by a server that first greets
+// as Redis does: only the replies of that one are taken for replies to a script.
 func hostileTalks() map[string]func(net.Conn) {
 	all := make(map[string]func(net.Conn))
 	for name, talk := range talks() {
@@ -130,8 +130,8 @@ func talks() map[string]func(net.Conn) {
 	}
 }
 
-// A node that talks nonsense fails, soon and alone: nothing is taken for an
-// answer, and neither the process nor its memory suffers.
+// A node that sends nonsense fails soon, and nothing else fails: the nonsense is not taken for a reply, and neither
+// the process nor its memory suffers.
 func TestHostileServer(t *testing.T) {
 	for name, talk := range hostileTalks() {
 		t.Run(name, func(t *testing.T) {
@@ -163,8 +163,8 @@ func TestHostileServer(t *testing.T) {
 	}
 }
 
-// askHostile makes every other call: none may succeed, but for a listing of
-// nothing, and where the nonsense is what a node says that has done it.
+// askHostile makes every other call. None may succeed, except a listing of nothing, and a call to which the nonsense
+// is the reply of a node that has carried it out.
 func askHostile(t *testing.T, server *redisnode.Node, talk string) {
 	t.Helper()
 	ctx, cancel := contextFor(t, 500*time.Millisecond) // for all of them together
@@ -187,7 +187,7 @@ func askHostile(t *testing.T, server *redisnode.Node, talk string) {
 	}
 }
 
-// Wrong replies of one kind must not be taken for the other's.
+// Wrong replies of one kind must not be taken for replies of another kind.
 func TestWakesFromAHostileServer(t *testing.T) {
 	for name, talk := range hostileTalks() {
 		if name = strings.TrimSuffix(name, afterTheGreeting); name == "nothing" || name == "messages" {

@@ -17,9 +17,9 @@ import (
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
-// Two servers whose lists of node sets differ never both grant: from the first start on, the
-// nodes know the whole list, and refuse a server with another one (rule 26). Without that, a
-// server that knows one set fewer grants its resources on another set.
+// Two servers with different lists of node sets never both grant. From the first start on the nodes know the whole
+// list, and refuse a server with another one (rule 26). Otherwise a server that knows one set fewer would grant that
+// set's resources on another set.
 func TestServersWithOtherNodeSets(t *testing.T) {
 	t.Parallel()
 	servers := testenv.StartRedisN(t, 3)
@@ -60,7 +60,7 @@ func TestServersWithOtherNodeSets(t *testing.T) {
 	}
 }
 
-// serveSets starts a server with the node sets of these letters, one node each.
+// serveSets starts a server with the node sets of these letters; each set has one node.
 func serveSets(t *testing.T, servers []*testenv.Redis, letters string) *sets.Locker {
 	t.Helper()
 	var lists [][]node.Node
@@ -85,9 +85,8 @@ func notReady(l *sets.Locker) error {
 	return nil
 }
 
-// untilOneServes waits until one server is ready and the other has learned that its list is
-// another, and says so. Where both began at once, each may have claimed a set: then neither
-// serves, and both say so.
+// untilOneServes waits until one server is ready, and the other one has found out that its list differs, and says so.
+// If both began at once, each may have claimed a set: then neither serves, and both say so.
 func untilOneServes(t *testing.T, one, other *sets.Locker) {
 	t.Helper()
 	testenv.Eventually(t, 20*time.Second, func() error {
@@ -112,7 +111,7 @@ func untilOneServes(t *testing.T, one, other *sets.Locker) {
 
 const names = 24
 
-// granted asks a server for leases of many resources, and says which it got.
+// granted asks a server for leases of many resources, and returns those that it granted.
 func granted(t *testing.T, l *sets.Locker) []bool {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)

@@ -16,7 +16,7 @@ import (
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
-// gauges is a Meter that remembers.
+// gauges is a Meter that keeps the last values.
 type gauges struct {
 	batches, operations, failed atomic.Int64
 	miscounted                  atomic.Int64
@@ -99,7 +99,8 @@ func TestLocksWithoutAnExpiryAreFound(t *testing.T) {
 	})
 }
 
-// A hundred servers that visit ten million keys every ten minutes would take a sixth of each node.
+// If a hundred servers visited ten million keys every ten minutes, that would take a sixth of each node's time. So a
+// server visits the keys only when the number of keys without an expiry has changed.
 func TestKeysAreVisitedOnlyIfAnotherNumberHasNoExpiry(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartRedis(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// scanBy scans a text in pieces of so many bytes.
+// scanBy scans a text in pieces of n bytes.
 func scanBy(text string, size int) bool {
 	var s replyScanner
 	for len(text) > 0 {
@@ -122,8 +122,8 @@ func checkReply(t *testing.T, text string, parse func() (string, bool)) {
 	}
 }
 
-// A process that got no processor time for a while finds the deadline passed and the reply
-// there: it takes the reply. Without one the deadline counts.
+// A process that got no processor time for a while finds that the deadline has passed and that the reply is there. It
+// takes the reply. If there is no reply, the deadline counts.
 func TestReplyBeforeTheDeadlineIsRead(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// BenchmarkVoteScript measures what a batch costs a Redis server.
+// BenchmarkVoteScript measures the cost of a batch for a Redis server.
 func BenchmarkVoteScript(b *testing.B) {
 	server := testenv.StartRedis(b)
 	n, err := Open(server.Addr(), Options{Timeout: 5 * time.Second})
@@ -75,7 +75,7 @@ func BenchmarkVoteScript(b *testing.B) {
 	}
 }
 
-// granted gives the grant to the release that follows.
+// granted puts the grant into the release that follows.
 type granted struct{ release *node.Op }
 
 func (g granted) Deliver(_ int, reply node.Reply) { g.release.Token = reply.Grant }

@@ -21,7 +21,7 @@ import (
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
-// The library has a logger of its own, which logs every connection that fails.
+// TestMain silences the Redis library's own logger, which logs every connection that fails.
 func TestMain(m *testing.M) {
 	redisnode.LogLibrary(slog.New(slog.DiscardHandler))
 	testenv.Main(m)
@@ -90,8 +90,8 @@ func wantOutcome(t *testing.T, r node.Reply, want node.Outcome) {
 	}
 }
 
-// The gate stays shut over demotion and promotion, though the process, its
-// scripts, its connections and the replicated record are all there.
+// After a demotion and a promotion a node does not vote, although its process, scripts, connections and replicated
+// record are all still there.
 func TestPromotionAndDemotionShutTheGate(t *testing.T) {
 	t.Parallel()
 	master := testenv.StartRedis(t)
@@ -279,8 +279,8 @@ func documentedACL(t *testing.T) (rules []string) {
 
 const tlsURL = "FENCELOCK_TEST_TLS_NODE"
 
-// The authority of a private certificate is given to a Go program by
-// SSL_CERT_FILE, which is read once: hence another process.
+// A Go program gets the authority of a private certificate by SSL_CERT_FILE, which a process reads only once. So the
+// test starts another process.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	if url := os.Getenv(tlsURL); url != "" {
@@ -304,7 +304,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// Redis asks its clients for certificates unless it is told otherwise.
+// With TLS, Redis asks its clients for certificates by default.
 func TestClientCertificates(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartRedis(t, testenv.WithTLS(), testenv.WithPassword("s3cret"))
@@ -377,8 +377,8 @@ func TestAddressesThatAreRefused(t *testing.T) {
 	}
 }
 
-// A frozen node costs its time limit twice and then nothing: what is asked
-// fails at once and unsent, until it answers again.
+// A frozen node costs its time limit twice. After that, operations for it fail at once without being sent, until it
+// replies again.
 func TestFrozenNodeFailsFast(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartRedis(t)
@@ -456,7 +456,7 @@ func TestNodeThatIsNotThere(t *testing.T) {
 	})
 }
 
-// Replies that get lost: the operation may have taken effect, and says so.
+// If a reply is lost, the operation may have taken effect, and its error says so.
 func TestLostReply(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartRedis(t)
@@ -583,7 +583,7 @@ func TestCloseWhileSubmitting(t *testing.T) {
 	}
 }
 
-// FLUSHALL takes the record; SCRIPT FLUSH takes nothing that matters.
+// FLUSHALL removes the node's record. SCRIPT FLUSH removes nothing that matters.
 func TestScriptFlushChangesNothing(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartRedis(t)

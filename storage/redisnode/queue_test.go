@@ -42,8 +42,7 @@ func (q *quorum) awaitWaiting(t *testing.T, resource string, n int) {
 	})
 }
 
-// longTTL is for tests that neither wait for a lease to end nor stop a node: no
-// machine is too busy for them.
+// longTTL is for tests that neither wait for a lease to end nor stop a node. It is long enough for any busy machine.
 func longTTL(c *sets.Config) { c.MaxTTL, c.NodeTimeout = 30*time.Second, 3*time.Second }
 
 func TestWaitersAreServedInOrder(t *testing.T) {
@@ -157,8 +156,8 @@ func TestHotResource(t *testing.T) {
 	t.Logf("%.0f hand-offs/s", callers*each/time.Since(began).Seconds())
 }
 
-// Over three servers no waiter is overtaken by one that arrived more than
-// 50 ms later, but for what this machine was late, and tokens rise in the order of the grants.
+// Over three servers no waiter is overtaken by one that arrived more than 50 ms later (not counting the time for
+// which this machine was late), and tokens rise in the order of the grants.
 func TestOrderOverServers(t *testing.T) {
 	machine := testenv.MeasureLateness(t)
 	servers := testenv.StartRedisN(t, 5)
@@ -212,9 +211,8 @@ type grant struct {
 	token   fencing.Token
 }
 
-// Two requests under one idempotency key wait in the queue at two servers. One gets
-// the lease, the other finds it; then neither may stay in the queue, where
-// it would block every later ticket.
+// Two requests under one idempotency key wait in the queue at two servers. One gets the lease, and the other finds
+// it. After that neither may stay in the queue, where it would block all later tickets.
 func TestFindingOnesOwnLeaseDequeues(t *testing.T) {
 	t.Parallel()
 	q := startQuorum(t, 3, longTTL)
@@ -260,8 +258,8 @@ func TestFindingOnesOwnLeaseDequeues(t *testing.T) {
 	}
 }
 
-// A node takes a ticket up again after its waiter left: the message that put it
-// there was overtaken. It does not block the queue for long.
+// A message with a ticket was overtaken, so a node enqueues the ticket again after its waiter has left. The ticket
+// does not block the queue for long.
 func TestLateTicketIsDequeued(t *testing.T) {
 	t.Parallel()
 	q := startQuorum(t, 3, longTTL)

@@ -24,8 +24,8 @@ type quorum struct {
 	nodes   []node.Node
 }
 
-// testMaxTTL keeps quarantines short. The time limits are long for what they
-// limit: a busy machine must not fail a test of something else.
+// testMaxTTL keeps quarantines short. The time limits are generous, so that a busy machine does not fail a test of
+// something else.
 const (
 	testMaxTTL      = time.Second
 	testNodeTimeout = testMaxTTL / 10
@@ -95,7 +95,7 @@ func (q *quorum) take(t *testing.T, resource string) (lease lockcore.Lease) {
 	return lease
 }
 
-// give releases the lease. Where too few nodes answered, the release continues by itself.
+// give releases the lease. If too few nodes reply, the release continues in the background.
 func (q *quorum) give(t *testing.T, lease lockcore.Lease) {
 	t.Helper()
 	if err := q.Release(t.Context(), lease.ID); err != nil && !errors.Is(err, lockcore.ErrNoQuorum) {

@@ -8,8 +8,8 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// A patient operation waits a moment for another one to be sent with, and no longer; no
-// other operation waits.
+// A patient operation waits a moment, but no longer, to be sent together with another one. Other operations do not
+// wait.
 func TestPatientOperations(t *testing.T) {
 	patient, urgent := job{op: &node.Op{Kind: node.OpEnqueue, Patient: true}}, job{op: &node.Op{Kind: node.OpRelease}}
 	for name, c := range map[string]struct {
@@ -44,7 +44,7 @@ func TestPatientOperations(t *testing.T) {
 	}
 }
 
-// A node that is closed waits for nothing.
+// After a node was closed, its patient operations do not wait.
 func TestAClosedNodeIsNotPatient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &Node{queue: make(chan job, 8), closed: make(chan struct{}), opts: Options{}.withDefaults()}
@@ -57,7 +57,7 @@ func TestAClosedNodeIsNotPatient(t *testing.T) {
 	})
 }
 
-// A call has one epoch and one map. Operations of kinds that have none go with any.
+// All operations of a call have the same epoch and map. Operations of kinds that have neither can be in any call.
 func TestACallHasOneEpochAndMap(t *testing.T) {
 	op := func(kind node.OpKind, epoch node.Epoch, byMap string) job {
 		return job{op: &node.Op{Kind: kind, Epoch: epoch, Map: byMap, Owner: "L1"}}

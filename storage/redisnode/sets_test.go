@@ -15,8 +15,8 @@ import (
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
-// Two independent sets of one node each: resources spread over them, bundles
-// reach over both, and a set that is down stops only its share.
+// Two independent sets have one node each. Resources are spread over them, a bundle may have parts on both, and a set
+// that is down stops only its share.
 func TestSetsShareTheResources(t *testing.T) {
 	t.Parallel()
 	servers := testenv.StartRedisN(t, 2)

@@ -13,8 +13,8 @@ import (
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
-// Messages reach the servers of the same cluster, with the documented rights, and
-// continue to after the node was down.
+// Messages reach only the servers of the same cluster, with the documented rights, and reach them again after the
+// node was down.
 func TestTopicsAreTheClustersOwn(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartRedis(t, testenv.WithUser("locks", "s3cret", documentedACL(t)...))

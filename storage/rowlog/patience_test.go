@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A load continues while it reads more, and ends when nothing comes, when it fails, or with
-// the start's own deadline.
+// A load continues as long as it reads more. It ends when nothing comes, when it fails, or at the deadline of the
+// start.
 func TestPatience(t *testing.T) {
 	const patience = 10*time.Second + time.Millisecond // does not end as an entry comes
 	broken := errors.New("broken")

@@ -9,8 +9,8 @@ import (
 	"github.com/fencelock/fencelock/storage/overlay"
 )
 
-// What a log leaves is what its transactions left, however often old entries were removed:
-// also for a server that has read what there still is. It stays as short as it should.
+// The rows of a log are what its transactions left, however often old entries were removed, also for a server that
+// reads only the entries that remain. The log stays as short as it should.
 func TestTheLogLeavesWhatItsTransactionsLeft(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(7, 7))
@@ -78,7 +78,7 @@ func TestTheLogLeavesWhatItsTransactionsLeft(t *testing.T) {
 	}
 }
 
-// lastOf leaves what counts of a transaction: a key is deleted or put, once.
+// lastOf returns the last write of a transaction to each key: a put or a deletion.
 func lastOf(deleted []string, put []Row, want map[string]string) (gone []string, last []Row) {
 	seen := make(map[string]bool)
 	for _, row := range put {

@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Entries are never older for a server that starts than they are. What one server has
-// written without a stop is as old as it is.
+// For a server that starts, entries never seem older than they are. Entries that one server has written without a
+// stop have their real age.
 func TestTheClock(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {

@@ -11,8 +11,8 @@ import (
 	"github.com/fencelock/fencelock/lockcore/replica"
 )
 
-// What 100,000 leases and 10,000 waiters on 100 resources take, and that little of it
-// stays when they have ended.
+// TestSoakManyLeases measures the space of 100,000 leases and 10,000 waiters on 100 resources. Little of it stays
+// when they have ended.
 func TestSoakManyLeases(t *testing.T) {
 	testenv.Soak(t, "what 100,000 leases cost in ZooKeeper, and leave behind")
 	z := testenv.StartZooKeeper(t, 1, "-Xmx512m")[0]

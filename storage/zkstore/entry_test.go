@@ -33,7 +33,7 @@ func TestURLs(t *testing.T) {
 	}
 }
 
-// What is read of an entry is what was written; whatever else is in a znode is refused.
+// An entry is read as it was written, and any other content of a znode is refused.
 func FuzzEntry(f *testing.F) {
 	whole := entry{number: 7, zxid: 8, noted: 300, head: "head", value: []byte("value\x00")}
 	raw := whole.encode()
@@ -55,7 +55,7 @@ func FuzzEntry(f *testing.F) {
 	})
 }
 
-// An entry and a reading are as the version before wrote them, whose servers read them.
+// An entry and a reading have the format of the previous version, whose servers read them.
 func TestStored(t *testing.T) {
 	e := entry{number: 1, zxid: 2, noted: 300, head: "HEAD", value: []byte("VALUE")}
 	if got := string(e.encode()); got != "\xd8\x04\x04HEADVALUE" {

@@ -12,9 +12,8 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// Crashes and restarts lose nothing that was committed, and keep the incarnation. A
-// restore from a backup and a loss of the data are other incarnations, also for servers
-// that start afterwards.
+// Crashes and restarts lose nothing that was committed, and keep the incarnation. A restore from a backup, and a loss
+// of the data, are other incarnations, also for servers that start afterwards.
 func TestSoakIncarnations(t *testing.T) {
 	testenv.Soak(t, "a restart or a restore of ZooKeeper that counts as the wrong incarnation")
 	t.Parallel()
@@ -59,7 +58,7 @@ func TestSoakIncarnations(t *testing.T) {
 	}
 }
 
-// Servers that take no request as large as a commit may be are refused, with what to do.
+// Servers that do not accept requests as large as a commit may be are refused. The error says what to do.
 func TestAJuteMaxbufferThatIsTooSmall(t *testing.T) {
 	t.Parallel()
 	z := testenv.StartZooKeeper(t, 1, "-Djute.maxbuffer=100000")[0]
@@ -72,8 +71,7 @@ func TestAJuteMaxbufferThatIsTooSmall(t *testing.T) {
 	}
 }
 
-// A leader that is killed or frozen costs no committed row, and as much time as the
-// ensemble takes.
+// When a leader is killed or frozen, no committed row is lost, and the store is away for as long as the ensemble is.
 func TestSoakFailover(t *testing.T) {
 	testenv.Soak(t, "a row that a ZooKeeper leader's death loses")
 	t.Parallel()
@@ -112,8 +110,7 @@ func TestSoakFailover(t *testing.T) {
 	}
 }
 
-// work commits until the store has committed three times more than before, and returns
-// how often it did in all.
+// work commits until the store has committed three times more than before. It returns how often it did in all.
 func work(t *testing.T, s *Store, before int) (last int) {
 	t.Helper()
 	last = before
@@ -137,8 +134,8 @@ func atLeast(text string, want int) bool {
 	return err == nil && n >= want
 }
 
-// One server of an ensemble that is put back to a backup loses nothing: it reads what it
-// lacks from the others. A majority that is does, and that is another incarnation.
+// If one server of an ensemble is restored from a backup, nothing is lost: it reads what it lacks from the others. If
+// a majority is restored, rows are lost, and that is another incarnation.
 func TestSoakAPartOfAnEnsembleIsRestored(t *testing.T) {
 	testenv.Soak(t, "a restored part of an ensemble that counts as the whole")
 	t.Parallel()

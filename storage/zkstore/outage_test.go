@@ -9,8 +9,8 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// A server that opens no session is tried again soon: the client's own pause of a second would
-// come on top of every outage.
+// A server that opens no session is tried again soon. The client library's own pause of a second would be added to
+// every outage.
 func TestAServerIsSoonTriedAgain(t *testing.T) {
 	t.Parallel()
 	const tries, within = 30, 25 * time.Second // the pauses of the client alone would be 29

@@ -68,8 +68,8 @@ func increment(ctx context.Context, s *Store, key string) error {
 	})
 }
 
-// Servers that write at the same time are serialised, and take turns, however slow the
-// machine is: each has its share.
+// Servers that write at the same time are serialised and take turns. However slow the machine is, each gets its
+// share.
 func TestServersShareThePath(t *testing.T) {
 	t.Parallel()
 	const servers, each = 3, 60
@@ -114,7 +114,7 @@ func TestServersShareThePath(t *testing.T) {
 	}
 }
 
-// shape is how long the log is.
+// shape returns the length of the log.
 func shape(tb testing.TB, s *Store) (entries, bytes, rows int) {
 	tb.Helper()
 	names, err := s.service.children(tb.Context(), s.service.path(logName))
@@ -131,7 +131,7 @@ func shape(tb testing.TB, s *Store) (entries, bytes, rows int) {
 	return len(names), bytes, rowsOf(tb, s)
 }
 
-// rowsOf is how many rows there are.
+// rowsOf returns the number of rows.
 func rowsOf(tb testing.TB, s *Store) int {
 	tb.Helper()
 	rows, err := countRows(tb.Context(), s)
@@ -149,8 +149,8 @@ func countRows(ctx context.Context, s *Store) (rows int, err error) {
 	return rows, err
 }
 
-// The log follows the rows, through every kind of writing; servers that start read the
-// same rows as those that were there all along; and an idle store writes nothing.
+// The length of the log follows the number of rows, through every kind of write. Servers that start read the same
+// rows as those that were there before, and an idle store writes nothing.
 func TestLogFollowsTheRows(t *testing.T) {
 	testenv.Long(t, "a log in ZooKeeper that grows without end")
 	t.Parallel()
@@ -205,7 +205,7 @@ func TestLogFollowsTheRows(t *testing.T) {
 
 func (s *Store) lastEntry() int64 { return s.service.newest().Last }
 
-// A commit whose answer is lost is made once.
+// A commit whose reply is lost takes effect exactly once.
 func TestLostAnswers(t *testing.T) {
 	t.Parallel()
 	proxy := testenv.StartProxy(t, testenv.SharedZooKeeper(t))
@@ -241,8 +241,7 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
-// A read whose confirmation is lost is confirmed again: what a connection sees without is of
-// any time.
+// A read whose confirmation is lost is confirmed again, because without one a connection may see any earlier state.
 func TestALostConfirmation(t *testing.T) {
 	t.Parallel()
 	z := testenv.StartZooKeeper(t, 1)[0]
@@ -270,7 +269,7 @@ func TestALostConfirmation(t *testing.T) {
 	}
 }
 
-// A read sees what another server has committed before, however new.
+// A read sees what another server has committed before, however recently.
 func TestReadsAreNotStale(t *testing.T) {
 	t.Parallel()
 	url := newURL(t)
@@ -284,8 +283,8 @@ func TestReadsAreNotStale(t *testing.T) {
 	}
 }
 
-// A server starts while others commit: what it reads may be of the middle of a commit. It
-// does not wait until they rest.
+// A server starts while others commit, so it may read in the middle of a commit. It does not wait until the others
+// stop.
 func TestServersStartWhileOthersCommit(t *testing.T) {
 	t.Parallel()
 	url := newURL(t)

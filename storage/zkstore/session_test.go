@@ -12,8 +12,8 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// A line whose server is lost takes no other: what follows is another line, by the next server,
-// with a session of its own, and what other servers commit is heard there.
+// A line that loses its server does not use another one. The store makes another line, to the next server, with a
+// session of its own, and hears there what other servers commit.
 func TestALineTakesOneServer(t *testing.T) {
 	t.Parallel()
 	z := testenv.SharedZooKeeper(t)

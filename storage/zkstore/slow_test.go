@@ -17,8 +17,8 @@ import (
 	"github.com/fencelock/fencelock/lockcore/replica"
 )
 
-// A log that takes longer to send than a server may not answer is read all the same: fewer
-// entries at once, and for longer than Open waits for a server that sends nothing.
+// Sending the log takes longer than the time for which a server may be silent. It is still read: fewer entries at
+// once, and for longer than Open waits for a server that sends nothing.
 func TestALogOnASlowPathIsRead(t *testing.T) {
 	testenv.Long(t, "a log that a slow path to ZooKeeper never brings")
 	t.Parallel()
@@ -40,7 +40,7 @@ func TestALogOnASlowPathIsRead(t *testing.T) {
 	}
 }
 
-// A path on which a large request takes longer than a server may not answer is no reason to
+// On a slow path a large request takes longer than the time for which a server may be silent. That is no reason to
 // refuse the servers.
 func TestAPathTooSlowForLargeRequests(t *testing.T) {
 	t.Parallel()
@@ -51,8 +51,8 @@ func TestAPathTooSlowForLargeRequests(t *testing.T) {
 	putRow(t, s, "k", "1", 0)
 }
 
-// An entry that takes longer to send than a server may not answer is read all the same: what
-// counts is that the server sends. Here it is one of a sweep whose answer was lost.
+// A single entry takes longer to send than the time for which a server may be silent. It is still read, because the
+// server does send. Here it is an entry of a sweep whose reply was lost.
 func TestALargeEntryOnASlowPath(t *testing.T) {
 	testenv.Long(t, "a large entry that a slow path to ZooKeeper never brings")
 	t.Parallel()
@@ -78,8 +78,8 @@ func TestALargeEntryOnASlowPath(t *testing.T) {
 	})
 }
 
-// refusing is a way to the server that closes a connection on a request of more than so many
-// bytes, as servers with a small jute.maxbuffer do.
+// refusing is a proxy that closes the connection on a request of more than n bytes, as servers with a small
+// jute.maxbuffer do.
 func refusing(t *testing.T, server string, most *atomic.Uint32) (addr string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -127,7 +127,7 @@ func refusing(t *testing.T, server string, most *atomic.Uint32) (addr string) {
 	return listener.Addr().String()
 }
 
-// Rows that the servers do not let be deleted in one request are deleted in several.
+// Rows that the servers refuse to delete in one request are deleted in several.
 func TestASweepOfRefusedRequests(t *testing.T) {
 	testenv.Long(t, "a sweep of ZooKeeper that refused requests stop")
 	t.Parallel()

@@ -22,7 +22,7 @@ func patient() Options {
 	return Options{Timeout: time.Minute, Patience: time.Minute}
 }
 
-// newURL is a path of a test's own on the server that all share.
+// newURL is a path for one test on the server that all tests share.
 func newURL(tb testing.TB) string {
 	tb.Helper()
 	return Scheme + testenv.SharedZooKeeper(tb) + "/tests/" + rand.Text()
@@ -38,8 +38,7 @@ func openStore(tb testing.TB, url string, opts Options) *Store {
 	return s
 }
 
-// reincarnate begins another incarnation with the same rows: the data go back to what they
-// were before a commit.
+// reincarnate begins another incarnation with the same rows: the data return to their state before a commit.
 func reincarnate(tb testing.TB, s *Store) {
 	tb.Helper()
 	was := statusOf(tb, s)
@@ -75,7 +74,7 @@ func statusOf(tb testing.TB, s *Store) (status replica.Status) {
 	return status
 }
 
-// young is whether the store takes its rows for all that there ever were.
+// young reports whether the store assumes that its rows are all that there ever were.
 func young(tb testing.TB, s *Store) bool {
 	tb.Helper()
 	young, err := s.Store.Young(tb.Context())
@@ -108,8 +107,8 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// What an operator deletes is missed, by a server that runs and by one that starts: another
-// incarnation begins, without rows, and is not young.
+// A running server and one that starts both notice that an operator deleted data: another incarnation begins, without
+// rows, and is not young.
 func TestDeletions(t *testing.T) {
 	t.Parallel()
 	for name, del := range map[string]func(s *Store) string{
@@ -184,7 +183,7 @@ func deletePath(tb testing.TB, s *Store, path string) {
 	})
 }
 
-// A znode without which servers cannot take turns comes back, and nothing else changes.
+// If the znode by which servers take turns is deleted, it is made again, and nothing else changes.
 func TestDeletedClaims(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, newURL(t), patient())
@@ -199,8 +198,8 @@ func TestDeletedClaims(t *testing.T) {
 	}
 }
 
-// ZooKeeper's limit of a request is kept: up to it a transaction is one, above it is refused
-// and nothing is written.
+// ZooKeeper limits the size of a request. A transaction up to that size is one request; a larger one is refused, and
+// nothing is written.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, newURL(t), patient())

@@ -11,7 +11,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/internal/fakenode"
 )
 
-// cleanupOf sends one release to a fake node and returns the two.
+// cleanupOf starts a clean-up that sends one release to a fake node, and returns both.
 func cleanupOf(until time.Duration, again Recheck, script func(op node.Op) (time.Duration, node.Reply)) (*fakenode.Node, *Cleaner) {
 	fake := fakenode.New("fake")
 	fake.Answer(script)
@@ -53,7 +53,7 @@ func TestCleanerStopsAtTheTTL(t *testing.T) {
 	})
 }
 
-// A release that found nothing is repeated while the vote may still be granted.
+// A release that found no vote is repeated while the vote may still be granted.
 func TestCleanerRepeatsWhatIsUncertain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake, c := cleanupOf(3*time.Second, Always, fakenode.Always(node.Reply{Outcome: node.NotHeld}))
@@ -69,7 +69,7 @@ func TestCleanerRepeatsWhatIsUncertain(t *testing.T) {
 	})
 }
 
-// A node that may still get the lock is sent again, after a while.
+// A release is sent once more, after a while, to a node that may still get the lock.
 func TestCleanerRechecksOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake, c := cleanupOf(time.Minute, Once, fakenode.Always(node.Reply{Outcome: node.NotHeld}))
@@ -84,8 +84,8 @@ func TestCleanerRechecksOnce(t *testing.T) {
 	})
 }
 
-// While a node is down, one of many operations tries whether it answers. When it does, the others
-// follow within some round trips; those whose time is over are dropped before.
+// While a node is down, only one of many operations is sent, to find out whether it replies. When it does, the others
+// follow within some round trips. Operations whose time is over are dropped before.
 func TestCleanerSparesADeadNode(t *testing.T) {
 	const many = 1000
 	for _, c := range []struct {
@@ -140,8 +140,8 @@ func TestCleanerSparesADeadNode(t *testing.T) {
 	}
 }
 
-// The pauses between tries have grown while a node was down, and what waited for it has expired.
-// When an operation fails at a later time, as on a connection that broke, it is repeated at once.
+// While a node was down, the pauses between tries grew, and the waiting operations expired. When an operation fails
+// later, for example because a connection broke, it is repeated at once.
 func TestCleanerForgetsAnEarlierOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var up atomic.Bool
@@ -207,7 +207,7 @@ func TestCleanerCloses(t *testing.T) {
 	})
 }
 
-// An operation that is not wanted any more is dropped, also one that was to probe a node that is down: the others
+// An operation that is no longer wanted is dropped, even if it was the one to probe a node that is down. The others
 // are sent when the node is back.
 func TestCleanerDropsWhatIsNotWanted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// reader is a node that a rejoin reads.
+// reader is a node that a rejoining node's locks are read from.
 type reader struct {
 	*fakeNode
 	lock    node.CarriedLock
@@ -30,9 +30,9 @@ func (r *reader) InstallEpoch(context.Context, node.Epoch) (node.Marks, error) {
 	return node.Marks{}, nil
 }
 
-// A lock is not carried to a node with a grant below the counter. A retry under its
-// idempotency key would find it and get a token between the two on other nodes. The
-// node would confirm that token, although larger ones have been granted.
+// A lock whose grant is below the counter is not carried to a node. Otherwise a retry under its idempotency key would
+// find it there, and get a token between the two on other nodes. The node would confirm that token, although larger
+// ones have been granted.
 func TestCarriedLockIsNotBelowItsCounter(t *testing.T) {
 	nodes := fakes(3)
 	for i, grant := range []fencing.Token{0, 29, 79} {
@@ -51,8 +51,8 @@ func TestCarriedLockIsNotBelowItsCounter(t *testing.T) {
 	}
 }
 
-// Several nodes rejoin one after the other, each in an epoch above the last one's,
-// though no node was observed in between.
+// Several nodes rejoin one after the other, each in a later epoch than the one before, although no node was observed
+// in between.
 func TestReadNodesAreInTheEpoch(t *testing.T) {
 	nodes := fakes(3)
 	for i := range nodes {
@@ -89,8 +89,8 @@ func (s *staging) Admit(context.Context, node.Admission) error {
 	return s.opens
 }
 
-// A server that meets another bootstrap stops while it has opened no node. After that
-// it opens every node it can. A node that does not answer does not stop it.
+// A server that meets another bootstrap stops if it has not opened a node yet. If it has, it opens every node that it
+// can. A node that does not reply does not stop it.
 func TestBootstrapYields(t *testing.T) {
 	const all = "stage node1, stage node2, stage node3, stage node4, "
 	raced, failed := fmt.Errorf("staging: %w", node.ErrRaced), errFake
@@ -123,8 +123,7 @@ func TestBootstrapYields(t *testing.T) {
 	}
 }
 
-// A rejoining node gets no lock that its lease, perhaps under an idempotency key,
-// could not use or release.
+// A rejoining node gets no lock that its lease (perhaps under an idempotency key) could not use or release.
 func TestCarriedLock(t *testing.T) {
 	lock := func(grant fencing.Token) survey {
 		return survey{"r": {Resource: "r", Owner: "l", Grant: grant, Remaining: time.Minute, TTL: time.Minute, Keyed: grant > 5}}

@@ -7,8 +7,8 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// A rejoining node takes over a lock for what is left of it on the readers, and for its
-// TTL at most (rule 21): a reader's clock may have been set back.
+// A rejoining node takes over a lock for the time that is left of it on the readers, and for its TTL at most (rule
+// 21), because a reader's clock may have been set back.
 func TestCarriedLockLastsNoLongerThanItsTTL(t *testing.T) {
 	const ttl, age, quorumReads = 245 * time.Millisecond, time.Millisecond, 2
 	lock := func(remaining, ttl time.Duration) survey {

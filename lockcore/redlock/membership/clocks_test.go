@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// clockAt makes a reading of a clock that is ahead by so much, asked at an
-// instant of the test, with a round trip; late says which part of it passed
-// before the clock was read.
+// clockAt makes a reading of a clock that is ahead by a duration. It was asked for at an instant of the test, with a
+// round trip; late says which part of the round trip passed before the clock was read.
 func clockAt(at, ahead, trip time.Duration, late float64) reading {
 	asked := time.Unix(1_000_000, 0).Add(at)
 	shown := ahead + time.Duration(float64(trip)*late) // at the start of the trip
@@ -124,7 +123,7 @@ func TestWhoseClockJumped(t *testing.T) {
 	}
 }
 
-// Between two readings that are far apart, ordinary clocks drift further.
+// If two readings are far apart, the tolerance is larger, because ordinary clocks drift further.
 func TestRareReadingsAllowForSkew(t *testing.T) {
 	var c clockWatch
 	for i := range 1000 {

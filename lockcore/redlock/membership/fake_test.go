@@ -15,7 +15,7 @@ import (
 
 var errFake = errors.New("no response in time")
 
-// fakeNode has a name and refuses to be observed; what else a test calls it brings itself.
+// fakeNode has a name and refuses to be observed. A test adds the other methods that it needs.
 type fakeNode struct {
 	node.Node
 	name string
@@ -36,7 +36,7 @@ func fakes(n int) []node.Node {
 	return nodes
 }
 
-// testConfig is that of a Locker with defaults.
+// testConfig is the configuration of a Locker with default settings.
 func testConfig() Config {
 	log := slog.New(slog.DiscardHandler)
 	return Config{

@@ -24,7 +24,7 @@ type planScenarios struct {
 	now  time.Time
 }
 
-// scenarioStart is when a cluster's scenario begins.
+// scenarioStart is the time at which a cluster's scenario begins.
 var scenarioStart = time.UnixMilli(1_800_000_000_000)
 
 func TestPlanScenarios(t *testing.T) {
@@ -143,7 +143,7 @@ func (s *planScenarios) Show() string {
 	return out.String()
 }
 
-// Epochs come from random bytes and from what was seen, never from a constant.
+// An epoch is computed from random bytes and from the epochs seen before, never from a constant.
 func TestEpochsGrow(t *testing.T) {
 	m := New(testConfig(), fakes(3))
 	for largest := range node.Epoch(100) {
@@ -160,8 +160,7 @@ func TestEpochsGrow(t *testing.T) {
 	}
 }
 
-// The cluster's name does not depend on the order in which a server lists its
-// nodes, and does depend on each of them (rule 14).
+// The cluster's name does not depend on the order in which a server lists its nodes, but on each of them (rule 14).
 func TestClusterOfNodes(t *testing.T) {
 	nodes := fakes(3)
 	turned := []node.Node{nodes[2], nodes[0], nodes[1]}
@@ -207,8 +206,8 @@ func guardSays(mark fencing.Token, err error) func(context.Context) (fencing.Tok
 	return func(context.Context) (fencing.Token, error) { return mark, err }
 }
 
-// The nodes that know of the bootstrap do not answer for a moment: the node that
-// missed it keeps the wait so far.
+// The nodes that know of the bootstrap do not reply for a moment. The node that missed it keeps the part of its wait
+// that has passed.
 func TestBootstrapIsRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := New(withMaxTTL(10*time.Second), fakes(3))

@@ -30,8 +30,7 @@ func (n *noted) Quarantine(_ context.Context, note string) error {
 	return nil
 }
 
-// Of two servers that look at the same time the one that began the quarantine has it in its
-// audit log.
+// Two servers look at the same time. Only the one that began the quarantine has a line about it in its audit log.
 func TestAQuarantineIsAuditedOnce(t *testing.T) {
 	for other, lines := range map[string]int{"": 1, "another server's": 0} {
 		var log bytes.Buffer

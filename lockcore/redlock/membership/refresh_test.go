@@ -39,7 +39,7 @@ func (n *switched) Observe(context.Context) (node.Observation, error) {
 	return node.Observation{Incarnation: n.name, Version: "Redis 7", Role: "master", Admitted: true, Epoch: 1, Marks: node.Marks{MaxTTL: cmp.Or(n.maxTTL, time.Hour)}}, nil
 }
 
-// Observe sees that a node has become unreachable, without Run.
+// Observe notices that a node has become unreachable, although Run does not run.
 func TestObserveSeesTheNodeOfNow(t *testing.T) {
 	n := &switched{fakeNode: fakeNode{name: "n"}}
 	m := New(testConfig(), []node.Node{n})
@@ -62,8 +62,7 @@ func TestObserveSeesTheNodeOfNow(t *testing.T) {
 	}
 }
 
-// The largest counter of an admitted node does not fall; what happens to it between two
-// admissions, or incarnations, is another matter.
+// The largest counter of an admitted node does not fall. Between two admissions, or two incarnations, it may.
 func TestInvariantOfTheHighWaterMark(t *testing.T) {
 	var said []string
 	cfg := testConfig()
@@ -91,8 +90,8 @@ func TestInvariantOfTheHighWaterMark(t *testing.T) {
 	}
 }
 
-// Many calls at the same time cost two observations: the one under way, which may have
-// begun before them, and another.
+// Many calls at the same time cost two observations: the one under way, which may have begun before the calls, and
+// one more.
 func TestObserveIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &slow{switched{fakeNode: fakeNode{name: "n"}}}
@@ -109,7 +108,7 @@ func TestObserveIsShared(t *testing.T) {
 	})
 }
 
-// slow answers after 100 ms.
+// slow is a node that replies after 100 ms.
 type slow struct{ switched }
 
 func (n *slow) Observe(ctx context.Context) (node.Observation, error) {
@@ -117,7 +116,7 @@ func (n *slow) Observe(ctx context.Context) (node.Observation, error) {
 	return n.switched.Observe(ctx)
 }
 
-// A node that never answers is unreachable after the time limit.
+// A node that never replies is unreachable after the time limit.
 func TestObserveEndsWithoutAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &switched{fakeNode: fakeNode{name: "n"}}
@@ -130,7 +129,7 @@ func TestObserveEndsWithoutAnAnswer(t *testing.T) {
 	})
 }
 
-// hanging does not answer before the context ends.
+// hanging is a node that does not reply before the context ends.
 type hanging struct{ switched }
 
 func (n *hanging) Observe(ctx context.Context) (node.Observation, error) {
@@ -138,7 +137,7 @@ func (n *hanging) Observe(ctx context.Context) (node.Observation, error) {
 	return node.Observation{}, ctx.Err()
 }
 
-// unproved is a node that answers, and takes writes or does not.
+// unproved is a node that replies; it can be set to fail its writes.
 type unproved struct {
 	switched
 	node.Writes
@@ -158,8 +157,8 @@ func (n *unproved) Prove(ctx context.Context, within time.Duration) error {
 	})
 }
 
-// A node that answers and takes no writes does not vote, is not given up by force, and votes
-// again soon after it takes them. Who asks for the state sees that at once.
+// A node that replies but accepts no writes does not vote, and cannot be given up by force. It votes again soon after
+// it accepts writes, and a caller that asks for the state sees that at once.
 func TestANodeThatTakesNoWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &unproved{switched: switched{fakeNode: fakeNode{name: "n"}}}
@@ -189,8 +188,8 @@ func TestANodeThatTakesNoWrites(t *testing.T) {
 	})
 }
 
-// Of a node that fails again and again the log says that once, and that it votes again once
-// that lasts. Without clients and callers it is written twice in four minutes.
+// When a node fails again and again, the log says so once. It says that the node votes again only when that lasts.
+// Without clients the log has two such lines in four minutes.
 func TestTheLogOfANodeThatFlaps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &unproved{switched: switched{fakeNode: fakeNode{name: "n"}}}

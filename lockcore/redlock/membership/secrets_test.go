@@ -9,7 +9,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// knowing has the server observe nodes with these secrets.
+// knowing makes the server observe nodes that have these secrets.
 func knowing(m *Controller, now time.Time, nodes ...node.Secrets) {
 	for i, secrets := range nodes {
 		m.seen.add(i, node.Observation{Admitted: true, Cluster: m.cluster, Epoch: 1, Marks: node.Marks{Secrets: secrets}}, nil, now)
@@ -17,8 +17,8 @@ func knowing(m *Controller, now time.Time, nodes ...node.Secrets) {
 	m.adoptSecrets(now)
 }
 
-// A secret opens lease ids as soon as one node has it, and seals once a quorum
-// has had it for so long that every server which is in touch with one knows it.
+// A secret opens lease ids as soon as one node has it. It seals them only after a quorum has had it for so long that
+// every server in touch with a quorum knows it.
 func TestWhichSecretSeals(t *testing.T) {
 	var using [][]byte
 	cfg := testConfig()

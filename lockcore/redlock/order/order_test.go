@@ -8,7 +8,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/order"
 )
 
-// What a later grant or extend breaks, of tokens that were granted before.
+// TestGrants lists the invariants that a later grant or extend breaks, given the tokens that were granted before.
 func TestGrants(t *testing.T) {
 	first := order.Grant{Resource: "r", Owner: "one", Token: 5}
 	for _, c := range []struct {

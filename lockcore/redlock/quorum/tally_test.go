@@ -9,7 +9,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/internal/scenario"
 )
 
-// tallyScenarios lets text drive a Tally. Nodes are counted from 1.
+// tallyScenarios drives a Tally by text. Nodes are counted from 1.
 type tallyScenarios struct{ tally Tally }
 
 func TestTallyScenarios(t *testing.T) {
@@ -58,8 +58,8 @@ func (s *tallyScenarios) Show() string {
 	return text + "\n"
 }
 
-// naiveTally is a twin of Tally. It keeps all events and replays them for every
-// question. It finds quorums by trying every set of nodes.
+// naiveTally is a simple twin of Tally. It keeps all events and replays them for every question. It finds quorums by
+// trying every set of nodes.
 type naiveTally struct {
 	n      int
 	events []tallyEvent
@@ -72,8 +72,7 @@ type tallyEvent struct {
 	existing bool
 }
 
-// state replays the events with rule 1: the token, and the nodes that count and those
-// that are excluded.
+// state replays the events with rule 1. It returns the token, the nodes that count, and those that are excluded.
 func (n naiveTally) state() (token fencing.Token, counts, excluded map[int]bool) {
 	grants := map[int]fencing.Token{}
 	counts, excluded = map[int]bool{}, map[int]bool{}
@@ -227,8 +226,8 @@ func compareTwins(t *testing.T, tally *Tally, twin naiveTally) {
 	}
 }
 
-// A won acquisition's token is on a quorum: every node that counts granted it
-// or confirmed it, and none granted more.
+// The token of a won acquisition is on a quorum: every node that counts has granted or confirmed it, and none of them
+// has granted more.
 func TestTallyNeverCountsALargerGrant(t *testing.T) {
 	for seed := range uint64(2000) {
 		rng := rand.New(rand.NewPCG(seed, 2))

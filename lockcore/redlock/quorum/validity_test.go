@@ -26,7 +26,7 @@ func TestValidity(t *testing.T) {
 	}
 }
 
-// The drift allowance is that of the guarantees: 1 % and 2 ms.
+// The drift allowance is the one in GUARANTEES: 1 % and 2 ms.
 func TestDrift(t *testing.T) {
 	for ttl, want := range map[time.Duration]time.Duration{
 		lockcore.MinTTL:  3 * time.Millisecond,

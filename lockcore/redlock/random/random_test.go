@@ -9,7 +9,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/random"
 )
 
-// A reader that repeats makes values that repeat, for the simulation.
+// A reader that repeats its bytes makes random values that repeat, which the simulation needs.
 func TestTheReaderIsTheOnlyChance(t *testing.T) {
 	draw := func() (string, time.Duration, int64) {
 		s := random.Source{Reader: rand.NewChaCha8([32]byte{1})}

@@ -11,7 +11,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/random"
 )
 
-// listed is a node that has a list of tickets, and whose replies come at once.
+// listed is a node with a list of tickets, whose replies come at once.
 type listed struct {
 	node.Node
 	mu      sync.Mutex
@@ -38,7 +38,7 @@ func (n *listed) has(id string) bool {
 	return n.tickets[id]
 }
 
-// cleaning is a queue over one node, whose dequeues are submitted when the test says so.
+// cleaning is a queue over one node. Its dequeues are submitted when the test says so.
 type cleaning struct {
 	*Queue
 	node *listed
@@ -72,8 +72,8 @@ func (c *cleaning) enqueue(t *testing.T, id string) *Waiter {
 	return w
 }
 
-// A request under a key gives up, and comes again at the same server before its dequeue is on its way, or while
-// it is repeated because the node did not reply: the dequeue leaves the ticket, which is the new request's.
+// A request under a key gives up. It comes again at the same server before its dequeue is sent, or while the dequeue
+// is repeated because the node did not reply. The dequeue leaves the ticket, which now belongs to the new request.
 func TestADequeueLeavesTheTicketOfARequestThatCameAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCleaning()
@@ -96,7 +96,7 @@ func TestADequeueLeavesTheTicketOfARequestThatCameAgain(t *testing.T) {
 	})
 }
 
-// A poll that comes again in the moment in which its place ends has it.
+// A poll that comes again at the moment when its place ends still has the place.
 func TestAPollThatComesAgainAtTheLastMomentHasItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCleaning()
@@ -116,8 +116,8 @@ func TestAPollThatComesAgainAtTheLastMomentHasItsPlace(t *testing.T) {
 	})
 }
 
-// A waiter's attempt carries its ticket, and the nodes dequeue that when they grant. So a ticket that a
-// heartbeat restores meanwhile would stay behind: it waits until the attempt has ended.
+// A waiter's attempt carries its ticket, and the nodes dequeue the ticket when they grant. If a heartbeat restored
+// the ticket meanwhile, it would stay behind. So the heartbeat waits until the attempt has ended.
 func TestNoTicketIsRestoredWhileAnAttemptCarriesIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCleaning()
@@ -137,7 +137,7 @@ func TestNoTicketIsRestoredWhileAnAttemptCarriesIt(t *testing.T) {
 	})
 }
 
-// A server that stops leaves the tickets of its requests on the nodes: also that of a request that has not
+// A server that stops leaves the tickets of its requests on the nodes. It sends the ticket of a request that has not
 // sent it yet.
 func TestAStopLeavesATicketThatWasNotSent(t *testing.T) {
 	for name, keyed := range map[string]string{"under a key": "key", "without a key": ""} {

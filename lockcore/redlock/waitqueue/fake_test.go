@@ -43,7 +43,7 @@ func (n *slowNode) enqueued() []node.Ticket {
 	return n.tickets
 }
 
-// ignored is a sink for replies that nothing waits for.
+// ignored is a sink for replies that no caller waits for.
 type ignored struct{}
 
 func (ignored) Deliver(int, node.Reply) {}
@@ -58,8 +58,8 @@ func newQueue(nodes ...node.Node) *Queue {
 	})
 }
 
-// busyNode takes heartbeats, and knows the server. It refuses so many enqueues, as one that
-// many of them reach at once.
+// busyNode accepts heartbeats, and knows the server. It refuses a number of enqueues, as a node does that many of
+// them reach at once.
 type busyNode struct {
 	node.Node
 	refuse int
@@ -80,7 +80,7 @@ func (n *busyNode) Submit(op *node.Op, i int, sink node.Sink) {
 
 func (*busyNode) Subscribe(ctx context.Context, _ string, _ node.Listener) { <-ctx.Done() }
 
-// tries says whether the waiter tries now, and clears its wakes.
+// tries reports whether the waiter tries now, and clears its wakes.
 func tries(q *Queue, w *Waiter) bool {
 	next, _ := q.untilTry([]*Waiter{w})
 	return next == 0
@@ -103,7 +103,8 @@ func (n *beating) Submit(op *node.Op, i int, sink node.Sink) {
 
 func (n *beating) Subscribe(ctx context.Context, _ string, _ node.Listener) { <-ctx.Done() }
 
-// amnesiac takes every operation. It says that it knows the server, and forgets its tickets when told to.
+// amnesiac accepts every operation. It replies that it knows the server, and forgets the server's tickets when the
+// test says so.
 type amnesiac struct {
 	node.Node
 	mu      sync.Mutex

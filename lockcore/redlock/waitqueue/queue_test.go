@@ -14,9 +14,8 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// A request under a key that is broken off keeps its ticket on the nodes for a while, and has its
-// place again if it comes again. Meanwhile the one behind it asks the nodes, which refuse it as long
-// as the place is worth anything.
+// A request under a key is broken off. Its ticket stays on the nodes for a while, and if the request comes again, it
+// has its place. Meanwhile the waiter behind it asks the nodes, which refuse it as long as the place is kept.
 func TestBrokenOffRequestKeepsItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &slowNode{}
@@ -67,9 +66,8 @@ func TestBrokenOffRequestKeepsItsPlace(t *testing.T) {
 	})
 }
 
-// A node that lost its tickets gets them again from a list, many at once: of a crowd, each
-// alone would cost a call of its own. A waiter that was removed after the list was made is
-// not enqueued again.
+// A node that lost its tickets gets them again from a list, many in one call, because one call for each ticket of a
+// crowd would cost too much. A waiter that was removed after the list was made is not enqueued again.
 func TestRestoreSkipsRemovedWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := &slowNode{}
@@ -101,8 +99,8 @@ func TestRestoreSkipsRemovedWaiters(t *testing.T) {
 	})
 }
 
-// A node that did not take a ticket when it came gets it after the next heartbeats, once;
-// a restore that breaks off continues with the heartbeat after it.
+// A node that missed a ticket gets it after the next heartbeats, once. A restore that breaks off continues with the
+// heartbeat after it.
 func TestANodeGetsTheTicketsThatItMissed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &busyNode{refuse: 4}
@@ -124,8 +122,8 @@ func TestANodeGetsTheTicketsThatItMissed(t *testing.T) {
 	})
 }
 
-// A waiter that is woken again and again, and is granted nothing, ends when its time is over. If there are
-// several reasons for the end, it is always the same one.
+// A waiter that is woken again and again without a grant ends when its time is over. If there are several reasons for
+// the end, it always reports the same one.
 func TestWaitEndsThoughItIsWoken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
@@ -155,7 +153,8 @@ func TestWaitEndsThoughItIsWoken(t *testing.T) {
 	})
 }
 
-// A waiter whose wait ends in the moment in which it is woken has not tried: the next one does.
+// A waiter whose wait ends at the moment when it is woken has not tried. The wake is passed to the next waiter, which
+// tries.
 func TestAWakeAtTheEndOfAWaitIsPassedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(&slowNode{})
@@ -180,9 +179,8 @@ func TestAWakeAtTheEndOfAWaitIsPassedOn(t *testing.T) {
 	})
 }
 
-// The nodes decide which of two waiters is first, and only a quorum of them: with a
-// single node's word the second one tries in vain, wakes the first by that, and is
-// itself tried again.
+// The nodes decide which of two waiters is first, and it takes a quorum of them. If only a single node says that the
+// second one is first, it tries in vain. That wakes the first one, and the second one is tried again later.
 func TestQuorumOfNodesDecidesWhoIsFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(&slowNode{}, &slowNode{}, &slowNode{})
@@ -220,8 +218,8 @@ func TestQuorumOfNodesDecidesWhoIsFirst(t *testing.T) {
 	})
 }
 
-// A waiter that lost the first place between two wakes, and gets it again, tries: it is
-// not taken for one that was woken a moment ago.
+// A waiter that lost the first place between two wakes, and gets it again, tries: the queue does not take it for a
+// waiter that was woken a moment ago.
 func TestWhoIsFirstAgainTries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(&slowNode{}, &slowNode{}, &slowNode{}, &slowNode{}, &slowNode{})
@@ -269,8 +267,8 @@ func TestWhoIsFirstAgainTries(t *testing.T) {
 	})
 }
 
-// A server that nobody waits at sends heartbeats only where somebody asks which servers run;
-// one with waiters does as ever.
+// A server without waiters sends heartbeats only while somebody asks which servers run. A server with waiters always
+// sends them.
 func TestHeartbeatsOfAnIdleServer(t *testing.T) {
 	for _, unlisted := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -310,9 +308,8 @@ func TestHeartbeatsOfAnIdleServer(t *testing.T) {
 	}
 }
 
-// A request that tries without its ticket is passed by one behind it, which the nodes know and
-// name as the first. From then on the nodes have its ticket, or it tries at once: nobody would
-// wake it otherwise.
+// A request that tries without its ticket is passed by one behind it, which the nodes know and name as the first.
+// From then on the nodes have its ticket, or it tries at once. Otherwise nobody would wake it.
 func TestWhoHeldItsTicketBackIsNotForgotten(t *testing.T) {
 	for name, c := range map[string]struct {
 		granted bool // before the first try ends; else after it
@@ -354,8 +351,8 @@ func TestWhoHeldItsTicketBackIsNotForgotten(t *testing.T) {
 	}
 }
 
-// A request that was passed before its first try is known to the nodes, too; with that try
-// they got its ticket, and need it no second time.
+// A request that was passed before its first try is also known to the nodes: they get its ticket with that try, and
+// need it no second time.
 func TestWhoIsPassedBeforeItsTrySendsItsTicket(t *testing.T) {
 	for _, tried := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -388,9 +385,8 @@ func TestWhoIsPassedBeforeItsTrySendsItsTicket(t *testing.T) {
 	}
 }
 
-// A try that was to follow a release and came before it to the nodes, by another connection,
-// is made again when the release has ended: the nodes wake nobody for it, and the pause after
-// a lease is long.
+// A try should follow a release, but reaches the nodes before it by another connection. It is made again when the
+// release has ended, because the nodes wake nobody for that release, and the pause after a lease is long.
 func TestATryThatOvertakesItsRelease(t *testing.T) {
 	for name, c := range map[string]struct {
 		met        Met
@@ -437,8 +433,8 @@ func TestATryThatOvertakesItsRelease(t *testing.T) {
 	}
 }
 
-// An interruption also ends the wait of a request that tries at that moment, when it waits again:
-// its cause was there before the try, or came in the middle of it.
+// An interruption comes while a request tries. It ends the request's wait when the request waits again, because its
+// cause was there before the try or came in the middle of it.
 func TestInterruptEndsATryingRequestsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(&slowNode{})
@@ -472,8 +468,8 @@ func TestInterruptEndsATryingRequestsWait(t *testing.T) {
 	})
 }
 
-// A place that lingers here may have had its lease at another server. So it takes no wake from the
-// next waiter here: not that of a release, not the one right behind a release through this server.
+// The request of a place that lingers here may have got its lease at another server. So the place takes no wake from
+// the next waiter here: neither that of a release, nor the one right behind a release through this server.
 func TestAPlaceThatLingersTakesNoWake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(&slowNode{})
@@ -513,9 +509,9 @@ func TestAPlaceThatLingersTakesNoWake(t *testing.T) {
 	})
 }
 
-// After a stop of the server for longer than its tickets live they are restored, also if another
-// operation made the server known to the node again before the heartbeat. The first waiter then
-// tries at once: the resource may have been freed while the node had nobody to wake.
+// A server is stopped for longer than its tickets live. They are restored afterwards, even if another operation made
+// the server known to the node again before its heartbeat. The first waiter then tries at once, because the resource
+// may have become free while the node had nobody to wake.
 func TestTicketsAreRestoredAfterAStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &amnesiac{tickets: map[string]bool{}}

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A round trip should fit ten times into each time limit of a node; one that is as long as
-// the limit leaves the node without a vote.
+// A round trip should fit ten times into each time limit of a node. If it takes as long as the limit, the node has no
+// vote.
 func TestDistance(t *testing.T) {
 	for trip, want := range map[time.Duration]Level{
 		20 * time.Millisecond:  "",

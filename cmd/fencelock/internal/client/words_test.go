@@ -10,7 +10,8 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// What a server says of a TTL names the flag, also where the store sets the minimum.
+// Where the server's message about a TTL names a field, the command's message names the flag, also if the store sets
+// the minimum.
 func TestTTLLimitsNameTheFlag(t *testing.T) {
 	for least, wants := range map[time.Duration]string{
 		lockcore.MinTTL:        "--ttl must be from 100ms to 1m0s, in whole milliseconds; the server's FENCELOCK_MAX_TTL sets the maximum",
@@ -24,7 +25,7 @@ func TestTTLLimitsNameTheFlag(t *testing.T) {
 	}
 }
 
-// What package client refuses names its options; a command has flags.
+// Messages of package client name its options; the commands replace these by their flags.
 func TestOptionsAsFlags(t *testing.T) {
 	_, err := unreachable(t).Acquire(t.Context(), "r", client.TTL(time.Millisecond), client.MinHold(time.Second))
 	if err == nil {

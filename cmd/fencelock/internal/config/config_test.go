@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// clearEnvironment takes what the test's own environment may hold of ours.
+// clearEnvironment removes the variables of fencelock from the test's own environment.
 func clearEnvironment(t *testing.T) {
 	t.Helper()
 	for _, variable := range os.Environ() {
@@ -120,8 +120,8 @@ func TestAllBadValuesAreNamedAtOnce(t *testing.T) {
 	}
 }
 
-// A variable has one line, although what takes its place fails, too, and is
-// there again for who asks next; an empty one counts as not set.
+// A bad variable has one line in the message, even if its replacement fails, too. Afterwards the variable still has
+// its value for the next reader. An empty variable counts as not set.
 func TestBadAndEmptyValues(t *testing.T) {
 	clearEnvironment(t)
 	t.Setenv("FENCELOCK_MAX_TTL", "10s")
@@ -140,7 +140,7 @@ func TestBadAndEmptyValues(t *testing.T) {
 	}
 }
 
-// What is not set is not complained about: it follows the longest lease.
+// Settings that are not set follow the longest lease, so they cause no error.
 func TestDefaultsFollowTheLongestLease(t *testing.T) {
 	clearEnvironment(t)
 	t.Setenv("FENCELOCK_MAX_TTL", "24h")
@@ -189,8 +189,8 @@ func TestAddressesThatNeedInsecure(t *testing.T) {
 	}
 }
 
-// TestHalfOfASecurity: settings that would do nothing, or something else than
-// was meant, are refused.
+// TestHalfOfASecurity: settings of security that would have no effect, or another one than the operator meant, are
+// refused.
 func TestHalfOfASecurity(t *testing.T) {
 	for setting, part := range map[string]string{
 		"TLS_CERT_FILE=c":                     "go together",

@@ -8,7 +8,7 @@ import (
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
 )
 
-// TestAuditIsLoggedAtEveryLevel: an operator who wants errors only wants these, too.
+// TestAuditIsLoggedAtEveryLevel: an operator who sets the level to errors still gets the lines of the audit log.
 func TestAuditIsLoggedAtEveryLevel(t *testing.T) {
 	cfg := config.Config{LogFormat: "json", LogLevel: 8}
 	var out bytes.Buffer

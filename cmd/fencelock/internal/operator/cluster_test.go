@@ -10,7 +10,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// late is the context of a process that gets no time to run when it is about to look again.
+// late is the context of a process that does not get to run when it is about to look again.
 type late struct{ context.Context }
 
 func (l late) Err() error {
@@ -18,7 +18,8 @@ func (l late) Err() error {
 	return l.Context.Err()
 }
 
-// A pause of the process ends no wait for the nodes: they were seen as they have to be.
+// A pause of the process does not count as time for which the nodes have stayed ready: await looks at them once more
+// before it ends.
 func TestAwaitOnALateMachine(t *testing.T) {
 	for name, pausing := range map[string]func(ctx context.Context) context.Context{
 		"late":    func(ctx context.Context) context.Context { return late{ctx} },

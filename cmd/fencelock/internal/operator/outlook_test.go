@@ -9,8 +9,8 @@ import (
 	"github.com/fencelock/fencelock/lockcore/sets"
 )
 
-// What "sets status" says of every state that a change can be in. A set is written as its map,
-// an added set with a plus sign, and one without a quorum with an exclamation mark.
+// TestOutlook lists what "sets status" prints for every state of a change. A set is written as the name of its map,
+// with a plus sign if it is added, and with an exclamation mark if it has no quorum.
 func TestOutlook(t *testing.T) {
 	for name, c := range map[string]struct {
 		sets       string

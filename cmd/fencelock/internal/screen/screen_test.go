@@ -42,7 +42,7 @@ func TestVisible(t *testing.T) {
 	}
 }
 
-// Whatever the text is, what is shown has nothing that a terminal obeys.
+// Whatever the text is, the output contains no character that controls a terminal.
 func TestNothingSteersTheTerminal(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -88,7 +88,7 @@ func table(rows ...[]string) *screen.Table {
 	return t
 }
 
-// Columns stand under each other in cells of the terminal, not in characters.
+// Columns align by the cells of the terminal, not by the number of characters.
 func TestWideCharactersAlign(t *testing.T) {
 	t.Parallel()
 	lines := table([]string{"RESOURCE", "HOLDER", "N"}, []string{"注文/42", "x", "1"}, []string{"orders/42", "ワーカー", "2"}, []string{"e\u0301/1", "\u202e", "3"}).Lines(0)

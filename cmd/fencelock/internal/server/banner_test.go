@@ -9,8 +9,8 @@ import (
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
 )
 
-// What is announced is there: the console unless it is switched off, and the
-// metrics by the scheme that their listener speaks.
+// The start message names only what is there: the console unless it is switched off, and the metrics with the scheme
+// of their listener.
 func TestBannerAddresses(t *testing.T) {
 	public, admin := &net.TCPAddr{IP: net.IPv4zero, Port: 1}, &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 2}
 	for name, c := range map[string]struct {

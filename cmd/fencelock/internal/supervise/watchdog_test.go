@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// victim is a group of two processes. ended gets its first one's end.
+// victim starts a process group of two processes. ended gets the exit status of the first one, the shell.
 func victim(t *testing.T, script string) (pgid int, ended <-chan syscall.WaitStatus) {
 	t.Helper()
 	cmd := exec.Command("sh", "-c", script)
@@ -36,7 +36,7 @@ func victim(t *testing.T, script string) (pgid int, ended <-chan syscall.WaitSta
 	return pgid, done
 }
 
-// watching runs a watchdog's loop in this process.
+// watching runs a watchdog's loop in this process. over gets the watchdog when the loop has ended.
 func watching(t *testing.T) (lines chan string, over <-chan *watch) {
 	t.Helper()
 	lines = make(chan string)
@@ -80,7 +80,8 @@ func TestWatchdogLeavesWhatIsOver(t *testing.T) {
 	}
 }
 
-// A supervisor that dies without a word leaves the group a grace.
+// When the supervisor dies without a message, the watchdog ends the group with SIGTERM, and with SIGKILL after the
+// grace.
 func TestWatchdogEndsWhatWasAbandoned(t *testing.T) {
 	for script, want := range map[string]syscall.WaitStatus{
 		`trap 'exit 7' TERM; echo x; while :; do sleep 0.02; done`: 7 << 8,
