@@ -214,14 +214,11 @@ func placeOf(f *ast.FuncDecl) place {
 		if !ok {
 			return true
 		}
-		function, ok := call.Fun.(*ast.SelectorExpr)
-		if !ok || mark[function.Sel.Name] == 0 || len(call.Args) != 2 {
+		tier := mark[ofTestenv(call.Fun)]
+		if tier == 0 || len(call.Args) != 2 {
 			return true
 		}
-		if from, ok := function.X.(*ast.Ident); !ok || from.Name != "testenv" {
-			return true
-		}
-		found := place{tier: mark[function.Sel.Name], reason: text(call.Args[1])}
+		found := place{tier: tier, reason: text(call.Args[1])}
 		if whole[call] {
 			p.tier, p.reason = found.tier, found.reason
 		} else {
@@ -234,6 +231,20 @@ func placeOf(f *ast.FuncDecl) place {
 		p.tier = 3
 	}
 	return p
+}
+
+// ofTestenv returns the name of a function that is called as one of package testenv, whose own tests name no package;
+// "" for another.
+func ofTestenv(function ast.Expr) string {
+	switch f := function.(type) {
+	case *ast.Ident:
+		return f.Name
+	case *ast.SelectorExpr:
+		if from, ok := f.X.(*ast.Ident); ok && from.Name == "testenv" {
+			return f.Sel.Name
+		}
+	}
+	return ""
 }
 
 func text(e ast.Expr) string {

@@ -12,12 +12,14 @@ func TestMoved(t *testing.T) {}
 func TestLost(t *testing.T) {}
 func TestGone(t *testing.T) {}
 func TestSoakByName(t *testing.T) {}
+func TestOfTestenv(t *testing.T) {}
 `
 	after = `package p
 func TestKept(t *testing.T) { t.Run("part", func(t *testing.T) { testenv.Long(t, "a slow part") }) }
 func TestMoved(t *testing.T) { testenv.Long(t, "a race") }
 func TestLost(t *testing.T) { testenv.Soak(t, "a leak") }
 func TestSoakByName(t *testing.T) { testenv.Soak(t, "a cost") }
+func TestOfTestenv(t *testing.T) { Long(t, "a server that tests get") }
 `
 )
 
@@ -36,8 +38,9 @@ func TestCompare(t *testing.T) {
 parted  p TestKept in part from tier 1 to 2  only it finds a slow part
 LOST    p TestLost to make soak alone
 moved   p TestMoved from tier 1 to 2  only it finds a race
+moved   p TestOfTestenv from tier 1 to 2  only it finds a server that tests get
 
-5 tests then, 4 now: 0 added, 1 gone, 1 moved, 1 lost
+6 tests then, 5 now: 0 added, 1 gone, 2 moved, 1 lost
 `
 	if said != want {
 		t.Errorf("got:\n%s\nwant:\n%s", said, want)
