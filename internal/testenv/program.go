@@ -69,9 +69,9 @@ func build(pkg string) (program string, err error) {
 	return filepath.Join(dir, path.Base(pkg)), err
 }
 
-// buildAt calls make with the folder of the working tree, and with the folder for what is built from pkg. Of all
+// buildAt calls compile with the folder of the working tree, and with the folder for what is built from pkg. Of all
 // processes one builds at a time.
-func buildAt(pkg string, make func(root, dir string) error) (dir string, err error) {
+func buildAt(pkg string, compile func(root, dir string) error) (dir string, err error) {
 	root, err := productDir()
 	if err != nil {
 		return "", err
@@ -91,7 +91,7 @@ func buildAt(pkg string, make func(root, dir string) error) (dir string, err err
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return "", fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
-	return dir, make(root, dir)
+	return dir, compile(root, dir)
 }
 
 // sources are the file name endings of sources, including those in other languages.
