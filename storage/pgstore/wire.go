@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strconv"
 	"time"
@@ -61,41 +60,8 @@ func prepareOn(ctx context.Context, conn *pgx.Conn) error {
 // roundTrip sends the statements together and reads their results. After an error the server skips the
 // remaining statements, and the connection cannot be used any more.
 func roundTrip(ctx context.Context, conn *pgconn.PgConn, statements ...statement) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	ended := endWith(ctx, conn.Conn())
-	err := exchange(conn, statements)
-	switch {
-	case !ended():
-		return err
-	case err != nil: // the connection is closing
-		return fmt.Errorf("%w: %w", ctx.Err(), err)
-	}
-	return conn.Conn().SetDeadline(time.Time{})
-}
-
-// endWith makes the reads and writes of a connection fail when ctx ends, until ended is called, which reports
-// whether that has happened. pgx would do so with a goroutine for each use, which wakes other threads twice.
-func endWith(ctx context.Context, conn net.Conn) (ended func() bool) {
-	done := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(done)
-		_ = conn.SetDeadline(time.Unix(1, 0)) // it fails only if the connection is closed
-	})
-	return func() bool {
-		if stop() {
-			return false
-		}
-		<-done
-		return true
-	}
-}
-
-// exchange is roundTrip without a limit of time.
-func exchange(conn *pgconn.PgConn, statements []statement) error {
 	names, _ := conn.CustomData()[preparedKey].(prepared)
-	p := conn.StartPipeline(context.Background())
+	p := conn.StartPipeline(ctx)
 	first := make([]bool, len(statements))
 	for i, s := range statements {
 		first[i] = names.send(p, s)

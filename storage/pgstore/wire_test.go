@@ -3,8 +3,6 @@ package pgstore
 import (
 	"context"
 	"errors"
-	"net"
-	"os"
 	"testing"
 	"time"
 
@@ -37,20 +35,5 @@ func TestARoundTripEndsWithItsContext(t *testing.T) {
 	defer cancel()
 	if err := roundTrip(short, conn, statement{sql: `SELECT pg_sleep(60)`}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a statement that takes longer than its context: %v", err)
-	}
-}
-
-func TestAConnectionEndsWithItsContext(t *testing.T) {
-	t.Parallel()
-	conn, peer := net.Pipe()
-	t.Cleanup(func() { _, _ = conn.Close(), peer.Close() })
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := endWith(ctx, conn)
-	cancel()
-	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("a read after the end: %v", err)
-	}
-	if !ended() {
-		t.Error("the end is not reported")
 	}
 }
