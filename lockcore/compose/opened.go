@@ -116,7 +116,11 @@ func (s *Service) releasePart(ctx context.Context, id keyring.LeaseID) error {
 	})
 }
 
-// keepTaken returns for how long a resource that is released now stays locked (rule 27).
+// keepTaken returns for how long a resource that is released now stays locked (rule 27), in whole milliseconds. The
+// lease id has the time of the grant without its fraction of a millisecond, so the rest may be one longer than it
+// seems; and it is rounded up.
 func keepTaken(id keyring.LeaseID) time.Duration {
-	return min(max(0, id.MinHold-time.Since(id.Acquired)), id.MinHold).Truncate(time.Millisecond)
+	const lost, unit = time.Millisecond, time.Millisecond
+	rest := id.MinHold - time.Since(id.Acquired) + lost
+	return min(max(0, rest+unit-1), id.MinHold).Truncate(unit)
 }

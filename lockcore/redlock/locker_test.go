@@ -205,7 +205,7 @@ func TestMinHoldOutlivesTheLease(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, i := range []int{0, 1, 2} {
-			if op := c.fakes[i].Ops(node.OpReleaseAfter); len(op) != 1 || op[0].TTL > 3*time.Second || op[0].TTL < 2900*time.Millisecond {
+			if op := c.fakes[i].Ops(node.OpReleaseAfter); len(op) != 1 || op[0].TTL > 3*time.Second+2*time.Millisecond || op[0].TTL < 2900*time.Millisecond {
 				t.Errorf("node %d was sent %+v", i+1, op)
 			}
 		}
