@@ -43,7 +43,9 @@ func short(t *testing.T) Config {
 // TestFaults makes some of the faults of TestSoakEveryFault for a short while each. No promise is broken.
 func TestFaults(t *testing.T) {
 	t.Parallel()
-	tryNamed(t, "Postgres killed", "majority lost")
+	calm := short(t)
+	calm.Think *= 3 // a busy machine would be most of what it costs
+	tryOn(t, Start(t, calm), []Fault{named(t, "Postgres killed"), named(t, "majority lost")})
 }
 
 func TestMoreFaults(t *testing.T) {

@@ -181,7 +181,7 @@ func TestSoakInterrupts(t *testing.T) {
 	testenv.Soak(t, "an interruption at a random instant that gets lost")
 	classPath := compiled(t, t.TempDir())
 	run(t, nil, "java", "-XX:TieredStopAtLevel=1", "-Dfencelock.interrupts.seconds=60", "-cp", classPath, "org.junit.platform.console.ConsoleLauncher", "--disable-banner", "--disable-ansi-colors",
-		"--fail-if-no-tests", "--select-method=io.github.fencelock.CornersTest#noInterruptionGetsLost")
+		"--fail-if-no-tests", "--select-method=io.github.fencelock.ThreadsTest#noInterruptionGetsLost")
 }
 
 // The client while servers and connections fail, see clients/faults.

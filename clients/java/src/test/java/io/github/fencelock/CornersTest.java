@@ -11,9 +11,7 @@ import java.util.List;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.FutureTask;
-import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.Supplier;
@@ -164,58 +162,6 @@ class CornersTest {
             return null;
         }));
         assertEquals(1, led.get());
-    }
-
-    /**
-     * Interruptions at random instants: the thread sees each as an InterruptedException or by its flag. There are more than 20, for a second or for as
-     * long as the property says.
-     */
-    @Test
-    @Timeout(600)
-    void noInterruptionGetsLost() throws Exception {
-        long until = System.nanoTime() + TimeUnit.SECONDS.toNanos(Integer.getInteger("fencelock.interrupts.seconds", 1));
-        AtomicInteger sent = new AtomicInteger();
-        AtomicInteger seen = new AtomicInteger();
-        AtomicBoolean over = new AtomicBoolean();
-        Thread locking = Thread.currentThread();
-        Thread interrupting = new Thread(() -> {
-            while (System.nanoTime() < until || sent.get() <= 20) {
-                int before = seen.get();
-                LockSupport.parkNanos(ThreadLocalRandom.current().nextLong(3_000_000));
-                sent.incrementAndGet();
-                locking.interrupt();
-                long patience = System.nanoTime() + TimeUnit.SECONDS.toNanos(10);
-                while (seen.get() == before && System.nanoTime() < patience) Thread.onSpinWait();
-            }
-            over.set(true);
-        });
-        interrupting.start();
-        LeaseLock lock = client.asLock("lock", OPTIONS.interruptOnLoss());
-        for (int n = 0; !over.get(); n++) {
-            try {
-                once(lock, n % 5);
-            } catch (InterruptedException e) {
-                seen.incrementAndGet();
-            }
-            if (Thread.interrupted()) seen.incrementAndGet();
-        }
-        interrupting.join();
-        if (Thread.interrupted()) seen.incrementAndGet();
-        assertEquals(sent.get(), seen.get());
-    }
-
-    private void once(LeaseLock lock, int kind) throws InterruptedException {
-        switch (kind) {
-            case 0 -> lock.lock();
-            case 1 -> lock.lockInterruptibly();
-            case 2 -> assertTrue(lock.tryLock());
-            case 3 -> assertTrue(lock.tryLock(1, TimeUnit.SECONDS));
-            default -> {
-                client.withLock("a", OPTIONS.interruptOnLoss(), Lease::token);
-                return;
-            }
-        }
-        lock.unlock();
     }
 
     // Callbacks that throw.

@@ -17,7 +17,7 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** A resource as a java.util.concurrent.locks.Lock. CornersTest tests its interruptions. */
+/** A resource as a java.util.concurrent.locks.Lock. CornersTest and ThreadsTest test its interruptions. */
 @Timeout(60)
 class LeaseLockTest {
     /** The patience gives a call that does not wait enough time on a busy machine. */

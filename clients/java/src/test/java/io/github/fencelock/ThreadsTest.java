@@ -1,5 +1,6 @@
 package io.github.fencelock;
 
+import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertThrows;
@@ -11,12 +12,17 @@ import java.util.List;
 import java.util.Set;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.FutureTask;
+import java.util.concurrent.ThreadLocalRandom;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.locks.LockSupport;
 import java.util.stream.Collectors;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.parallel.Isolated;
 
-/** The threads of this process are counted, so no other test runs meanwhile. */
+/** The threads of this process are counted, or interrupted at random while another one spins: no other test runs meanwhile. */
 @Isolated
 @Timeout(60)
 class ThreadsTest {
@@ -66,5 +72,59 @@ class ThreadsTest {
                 assertFalse(thread.isAlive(), thread.getName());
             }
         }
+    }
+
+    /**
+     * Interruptions at random instants: the thread sees each as an InterruptedException or by its flag. There are more than 20, for a second or for as
+     * long as the property says.
+     */
+    @Test
+    @Timeout(600)
+    void noInterruptionGetsLost() throws Exception {
+        long until = System.nanoTime() + TimeUnit.SECONDS.toNanos(Integer.getInteger("fencelock.interrupts.seconds", 1));
+        AtomicInteger sent = new AtomicInteger();
+        AtomicInteger seen = new AtomicInteger();
+        AtomicBoolean over = new AtomicBoolean();
+        Thread locking = Thread.currentThread();
+        Thread interrupting = new Thread(() -> {
+            while (System.nanoTime() < until || sent.get() <= 20) {
+                int before = seen.get();
+                LockSupport.parkNanos(ThreadLocalRandom.current().nextLong(3_000_000));
+                sent.incrementAndGet();
+                locking.interrupt();
+                long patience = System.nanoTime() + TimeUnit.SECONDS.toNanos(10);
+                while (seen.get() == before && System.nanoTime() < patience) Thread.onSpinWait();
+            }
+            over.set(true);
+        });
+        interrupting.start();
+        try (Service service = new Service(); FencelockClient client = FencelockClient.of(service.url())) {
+            LeaseLock lock = client.asLock("lock", OPTIONS.interruptOnLoss());
+            for (int n = 0; !over.get(); n++) {
+                try {
+                    once(client, lock, n % 5);
+                } catch (InterruptedException e) {
+                    seen.incrementAndGet();
+                }
+                if (Thread.interrupted()) seen.incrementAndGet();
+            }
+        }
+        interrupting.join();
+        if (Thread.interrupted()) seen.incrementAndGet();
+        assertEquals(sent.get(), seen.get());
+    }
+
+    private static void once(FencelockClient client, LeaseLock lock, int kind) throws InterruptedException {
+        switch (kind) {
+            case 0 -> lock.lock();
+            case 1 -> lock.lockInterruptibly();
+            case 2 -> assertTrue(lock.tryLock());
+            case 3 -> assertTrue(lock.tryLock(1, TimeUnit.SECONDS));
+            default -> {
+                client.withLock("a", OPTIONS.interruptOnLoss(), Lease::token);
+                return;
+            }
+        }
+        lock.unlock();
     }
 }
