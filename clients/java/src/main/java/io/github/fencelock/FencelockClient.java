@@ -494,7 +494,8 @@ public final class FencelockClient implements AutoCloseable {
 
     /**
      * Writes the record of the lease's resource under its token. Throws StaleTokenException if the record has seen a larger token; nothing is written
-     * then. The client repeats a write that may have taken effect, so a lost response may make one write count as two versions.
+     * then. A write that may have taken effect is not sent again, because it could undo a later one: the call throws UnavailableException, and
+     * {@link #read} shows whether the record has the value.
      *
      * @param lease the lease
      * @param value a JSON value of Map, List, String, Number and Boolean
@@ -502,7 +503,7 @@ public final class FencelockClient implements AutoCloseable {
      * @throws InterruptedException if this thread is interrupted before the call has ended
      */
     public GuardedRecord write(Lease lease, Object value) throws InterruptedException {
-        return GuardedRecord.of(calls.answer(Requests.guarded("write", lease, "PUT").with(value), Bounds.NONE).body());
+        return GuardedRecord.of(calls.answer(Requests.guarded("write", lease, "PUT").with(value).sentOnce(), Bounds.NONE).body());
     }
 
     /**
@@ -513,7 +514,7 @@ public final class FencelockClient implements AutoCloseable {
      * @throws InterruptedException if this thread is interrupted before the call has ended
      */
     public GuardedRecord delete(Lease lease) throws InterruptedException {
-        return GuardedRecord.of(calls.answer(Requests.guarded("delete", lease, "DELETE"), Bounds.NONE).body());
+        return GuardedRecord.of(calls.answer(Requests.guarded("delete", lease, "DELETE").sentOnce(), Bounds.NONE).body());
     }
 
     /**

@@ -15,6 +15,7 @@ import java.net.InetSocketAddress;
 import java.net.ServerSocket;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -131,6 +132,21 @@ class ClientTest {
         service.takes.put("PUT /guarded/a", 1500);
         service.answers.put("PUT /guarded/a", Map.of("resource", "a"));
         assertEquals("a", client.write(lease, 1).resource());
+        assertEquals(1, Collections.frequency(service.trace(), "PUT /guarded/a"), "a second one could undo a later write");
+    }
+
+    /** A write whose response is lost may have taken effect, and a second one could undo a later write of the same lease. */
+    @Test
+    void aWriteIsNotRepeated() throws Exception {
+        Lease lease = client.acquire("a", OPTIONS);
+        for (String call : List.of("PUT /guarded/a", "DELETE /guarded/a")) {
+            service.refuse.put(call, new Object[] {503, "timeout"});
+            assertThrows(UnavailableException.class, () -> {
+                if (call.startsWith("PUT")) client.write(lease, 1);
+                else client.delete(lease);
+            });
+            assertEquals(1, Collections.frequency(service.trace(), call), call);
+        }
     }
 
     @Test
