@@ -37,6 +37,7 @@ type fake struct {
 	acquire func(context.Context, lockcore.Request) (lockcore.Lease, error)
 	extend  func(id string, ttl time.Duration) (lockcore.Lease, error)
 	release func(ctx context.Context, id string) error
+	cancel  func(req lockcore.Request) []lockcore.LeasePart
 	lease   func(id string) (lockcore.Lease, error)
 	endOf   func(id string) (lockcore.End, error)
 	inspect func(resource string) (lockcore.LockState, error)
@@ -67,9 +68,12 @@ func (f *fake) Acquire(ctx context.Context, req lockcore.Request) (lockcore.Leas
 	return f.acquire(ctx, req)
 }
 
-// Cancel takes every request for one that left nothing.
-func (f *fake) Cancel(context.Context, lockcore.Request) ([]lockcore.LeasePart, error) {
-	return nil, nil
+// Cancel takes every request for one that left nothing, unless the test says otherwise.
+func (f *fake) Cancel(_ context.Context, req lockcore.Request) ([]lockcore.LeasePart, error) {
+	if f.cancel == nil {
+		return nil, nil
+	}
+	return f.cancel(req), nil
 }
 
 // ForgetPlace forgets nothing.

@@ -176,3 +176,26 @@ func TestTableOfLimits(t *testing.T) {
 		t.Errorf("the table lacks %s", slices.Sorted(slices.Values(names)))
 	}
 }
+
+// What a caller cancels counts no longer against its limit. Another caller that has the resource meanwhile still holds it.
+func TestACancelGivesRoomToItsCallerOnly(t *testing.T) {
+	f := &fake{}
+	s := newService(t, f, withAccess(t, line("w", "acquire=* held=1"), line("v", "acquire=* held=1")))
+	f.acquire = func(_ context.Context, req lockcore.Request) (lockcore.Lease, error) {
+		lease := grant(req.Resource)
+		lease.ID += req.Resource
+		return lease, nil
+	}
+	f.cancel = func(req lockcore.Request) []lockcore.LeasePart { return []lockcore.LeasePart{{Resource: req.Resource}} }
+	take := func(who, resource string) answered {
+		return s.call("POST", "/locks", fmt.Sprintf(`{"resource":%q}`, resource), bearer(who), "Idempotency-Key: "+resource)
+	}
+	cancel := func(who, resource string) {
+		s.call("POST", "/cancel", fmt.Sprintf(`{"resource":%q}`, resource), bearer(who), "Idempotency-Key: "+resource).wants(http.StatusNoContent)
+	}
+	take("v", "a").wants(http.StatusCreated)
+	cancel("w", "a") // w's own lease of it had ended before v got it
+	take("v", "b").problem("lease-limit")
+	cancel("v", "a")
+	take("v", "b").wants(http.StatusCreated)
+}

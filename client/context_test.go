@@ -71,6 +71,30 @@ func TestTheLargestMarginLeavesTimeToExtend(t *testing.T) {
 	})
 }
 
+// OnExtend is called for extensions alone, and not for tries that failed.
+func TestOnExtendIsNotToldOfAFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{}
+		c := connectFake(t, f)
+		responds := func(with func(*http.Request) *http.Response) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.answer = with
+		}
+		err := c.Do(t.Context(), "r", func(ctx context.Context, _ *client.Lease) error {
+			responds(func(r *http.Request) *http.Response {
+				return response(r, http.StatusServiceUnavailable, wire.Problem{Type: "/problems/no-quorum", Status: http.StatusServiceUnavailable})
+			})
+			<-ctx.Done()
+			responds(nil) // so that the release ends
+			return context.Cause(ctx)
+		}, client.OnExtend(func(*client.Lease) { t.Error("it was told of an extension") }))
+		if !errors.Is(err, client.ErrLeaseLost) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
 // Errors name the operation and the resource, in lower case.
 func TestErrors(t *testing.T) {
 	f := &fake{held: &wire.AcquireRequest{Holder: "other"}}
