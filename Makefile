@@ -86,7 +86,7 @@ bench: ## compare with other locks, 15 minutes; BENCH=-quick for under two, BENC
 
 bench-guard: ## what the guard costs in Postgres beside pgbench (RUNS=5, SECONDS_EACH=3), and in MariaDB
 	storage/pgguard/bench/run.sh
-	$(GO) test ./internal/mysqlguardtest -run '^$$' -bench Guard -benchtime 9x
+	TMPDIR=$${TMPDIR:-/tmp} $(GO) test ./internal/mysqlguardtest -run '^$$' -bench Guard -benchtime 9x
 
 scale: ## 100,000 leases and 10,000 waiters in Postgres, etcd and ZooKeeper; what idle servers cost on five Redis
 	TESTENV_TIER=soak $(GO) test -count=1 -timeout 30m -p 1 -v -run '^TestSoak(ManyLeases|Idle)$$' ./storage/... ./cmd/fencelock

@@ -132,6 +132,11 @@ func run(ctx context.Context, args []string) error {
 		o.out = filepath.Join(o.Root, "bench", "results")
 	}
 	o.Log = os.Stderr
+	if os.Getenv("TMPDIR") == "" {
+		if err := os.Setenv("TMPDIR", os.TempDir()); err != nil { // servers that sync do so to a disk, unlike those of tests
+			return err
+		}
+	}
 	set, err := o.measure(ctx)
 	if err != nil {
 		return err

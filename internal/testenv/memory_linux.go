@@ -7,7 +7,8 @@ import (
 
 // inMemory returns a folder whose files are in memory, or "" if there is none with much room. A database with its
 // 300 files takes a tenth of the processor time there that it takes on a disk. Servers are killed in tests and
-// machines are not, so no test needs the disk. TMPDIR overrides this, as it does for all temporary files.
+// machines are not, so no test needs the disk; those that measure do, so make soak and make bench use it. TMPDIR
+// overrides this, as it does for all temporary files.
 func inMemory() string {
 	const (
 		folder = "/dev/shm"
@@ -16,7 +17,7 @@ func inMemory() string {
 	)
 	var about syscall.Statfs_t
 	err := syscall.Statfs(folder, &about)
-	if os.Getenv("TMPDIR") != "" || err != nil || about.Type != tmpfs || about.Bavail*uint64(about.Bsize) < room {
+	if os.Getenv("TMPDIR") != "" || os.Getenv(EnvTier) == soak || err != nil || about.Type != tmpfs || about.Bavail*uint64(about.Bsize) < room {
 		return ""
 	}
 	return folder
