@@ -75,7 +75,7 @@ func (s *Set) Compare(before Figures) (why string) {
 	case s.Machine.CPU != before.CPU:
 		return fmt.Sprintf("the committed run was on another machine (%s)", before.CPU)
 	case before.Floor > 0 && floor > 0 && math.Abs(math.Log(floor/before.Floor)) > math.Log1p(Pace):
-		return fmt.Sprintf("a pair of bare HTTP took %.0f µs of the processors, and %.0f in the committed run: the machine is not as fast as it was", floor, before.Floor)
+		return fmt.Sprintf("a pair of bare HTTP took %.0f µs of the processors, and %.0f in the committed run: the machine has another speed", floor, before.Floor)
 	}
 	s.before = before
 	return ""
