@@ -38,7 +38,7 @@ run: ## run the service on its embedded default, http://127.0.0.1:8080
 check: fmt-check vet ## while you work: what needs no server, in a minute
 	$(GO) test -short -vet=off work
 
-verify: fmt-check vet mod-check ## everything that a merge needs beside the tests' first tier, in half an hour
+verify: fmt-check vet mod-check ## everything that a merge needs beside the tests' first tier, in a quarter of an hour
 	@$(MAKE) --no-print-directory -j3 -Otarget lint verify-drivers verify-computes
 	@TESTENV_TIER=verify $(MAKE) --no-print-directory verify-raced
 	@internal/testenv/versions.sh
