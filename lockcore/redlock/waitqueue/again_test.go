@@ -17,9 +17,13 @@ type listed struct {
 	mu      sync.Mutex
 	tickets map[string]bool // by id
 	sent    int             // enqueues
+	late    chan struct{}   // if not nil, a dequeue is submitted when it is closed
 }
 
 func (n *listed) Submit(op *node.Op, i int, sink node.Sink) {
+	if op.Kind == node.OpDequeue && n.late != nil {
+		<-n.late
+	}
 	n.mu.Lock()
 	switch op.Kind {
 	case node.OpEnqueue:
@@ -153,4 +157,44 @@ func TestAStopLeavesATicketThatWasNotSent(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A request that comes again while its dequeue is being submitted enters the queue after that: its ticket reaches the
+// nodes after the dequeue.
+func TestATicketFollowsItsDequeue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCleaning()
+		c.enqueue(t, "") // so that the other sends its ticket at once
+		first := c.enqueue(t, "key")
+		c.node.late = make(chan struct{})
+		go c.Leave(first, GivesUp)
+		synctest.Wait()
+		var entered bool
+		go func() {
+			c.enqueue(t, "key")
+			entered = true
+		}()
+		synctest.Wait()
+		if entered {
+			t.Error("it entered while the dequeue was being submitted")
+		}
+		close(c.node.late)
+		synctest.Wait()
+		if !entered || !c.node.has("key") {
+			t.Errorf("entered: %v; the node has its ticket: %v", entered, c.node.has("key"))
+		}
+	})
+}
+
+// A waiter that is granted without an attempt that carried its ticket leaves none: no node dequeued it by a grant.
+func TestAGrantWithoutTheTicketDequeuesIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCleaning()
+		c.enqueue(t, "") // so that the other sends its ticket at once
+		w := c.enqueue(t, "key")
+		c.Granted(w, time.Minute)
+		if c.node.has("key") {
+			t.Error("the ticket of a request that does not wait any more stands in the queue")
+		}
+	})
 }
