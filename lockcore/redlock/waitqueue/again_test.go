@@ -198,3 +198,21 @@ func TestAGrantWithoutTheTicketDequeuesIt(t *testing.T) {
 		}
 	})
 }
+
+// A waiter that takes over the ticket of an earlier request gets it on a node that may lack it by the next heartbeat.
+func TestATicketThatWasTakenOverIsRestored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCleaning()
+		first := c.enqueue(t, "key")
+		c.hold = true
+		c.Leave(first, GivesUp)
+		c.enqueue(t, "key") // as the first of its queue it sends no ticket
+		for _, submit := range c.late {
+			submit()
+		}
+		c.restore(t.Context(), 0, true)
+		if !c.node.has("key") {
+			t.Error("the node never gets the ticket that it lacks")
+		}
+	})
+}
